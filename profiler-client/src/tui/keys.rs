@@ -405,7 +405,7 @@ pub static KEYS: &[Binding] = &[
         On::Panes,
         Action::EditScope,
         "edit",
-        "edit the scope as text; Tab completes functions",
+        "edit the scope as text; Tab completes functions, lines, values",
     ),
     bind(
         &[key('u')],
@@ -631,7 +631,7 @@ pub static TYPING: &[Binding] = &[
         &[of(KeyCode::Tab)],
         Typing::Complete,
         "complete",
-        "take the suggested function",
+        "take the suggestion",
     ),
     typing(&[of(KeyCode::Up)], Typing::Up, "", "the suggestion above"),
     typing(&[of(KeyCode::Down)], Typing::Down, "", "the suggestion below"),

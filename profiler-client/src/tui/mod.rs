@@ -201,6 +201,15 @@ impl App {
                         ..Data::default()
                     };
                 }
+                let effect = match effect {
+                    // Nobody is asked about what was recorded: what it has is here.
+                    Effect::Complete(wanted) if self.lens.is_of_recording() => {
+                        self.live.suggest(&wanted);
+                        self.dirty = true;
+                        continue;
+                    }
+                    effect => effect,
+                };
                 match self.service.perform(effect) {
                     None => {}
                     Some(Effect::Copy(text)) => screen.copy(&text).map_err(|error| failed(&error))?,

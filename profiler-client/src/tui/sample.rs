@@ -7,7 +7,7 @@ use profiler_proto::v1;
 
 use super::{
     data::{Data, Hits, ProcessRow, StepCount},
-    lens::{Lens, Pane},
+    lens::{Lens, Pane, Suggestion, path},
 };
 use crate::cli::args::By;
 
@@ -343,7 +343,12 @@ pub fn busy() -> Data {
             ..Default::default()
         })),
         source: Some(Arc::new(source())),
-        completions: vec!["handle".into(), "a::<b>::handle".into()],
+        completions: ["handle", "a::<b>::handle"]
+            .map(|name| Suggestion {
+                text: path::quoted(name),
+                about: String::new(),
+            })
+            .to_vec(),
         stale: true,
         ..empty()
     };

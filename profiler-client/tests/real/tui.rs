@@ -217,6 +217,138 @@ fn four_steps_by_keys_lead_from_everything_to_a_value() {
 
 #[test]
 #[ignore = "needs root"]
+fn threads_bars_counters_and_suggestions_lead_further_by_keys() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("explain", &["100000000".to_owned()]);
+    let terminal = Terminal::open(110, 32);
+    target.say("go");
+    terminal.start(&format!("-p {}", target.pid()));
+    terminal.wait_for("handle  explain");
+
+    // The thread, and its flame graph alone.
+    let thread = format!("explain ({})", target.pid());
+    terminal.press(&["T"]);
+    terminal.wait("the thread", |screen| {
+        screen.contains("OFF CPU") && screen.contains(&thread)
+    });
+    terminal.press(&["Enter"]);
+    terminal.wait("its flame graph", |screen| {
+        screen.contains(&format!("threads {thread}")) && screen.contains("▏handle")
+    });
+    terminal.press(&["Escape"]);
+    terminal.wait("all threads", |screen| {
+        !screen.contains("threads explain") && screen.contains("▏handle")
+    });
+
+    // Where a counter counts.
+    terminal.press(&["C"]);
+    terminal.wait_for("task-clock (CPUs)");
+    terminal.press(&["Down", "Enter"]);
+    terminal.wait("the event", |screen| {
+        screen.contains("of context-switches") && screen.contains("Enter zoom")
+    });
+    terminal.press(&["Escape"]);
+    terminal.wait("time", |screen| !screen.contains("of context-switches"));
+
+    // The lines that ran.
+    terminal.press(&["1", "a"]);
+    terminal.wait_for("LINE AND FUNCTION");
+    terminal.wait("a line", |screen| {
+        screen
+            .lines()
+            .any(|line| line.contains("explain.c:") && line.contains("  handle"))
+    });
+    terminal.press(&["a"]);
+    terminal.wait_for("LIBRARY");
+    terminal.press(&["a"]);
+
+    // Suggestions for some letters of a function, and for lines of it.
+    terminal.press(&["e"]);
+    terminal.write("hnd");
+    terminal.wait("functions", |screen| {
+        screen.contains("Tab completes") && screen.lines().any(|line| line.contains("handle"))
+    });
+    terminal.press(&["Tab"]);
+    terminal.write("/bra");
+    terminal.wait("lines by their text", |screen| {
+        screen
+            .lines()
+            .any(|line| line.contains("explain.c:") && line.contains("/* the branch */"))
+    });
+    terminal.press(&["C-u"]);
+    terminal.write("handle");
+    terminal.press(&["Enter"]);
+    terminal.wait_for("▸ handle");
+
+    // The slowest bar, and those over time.
+    terminal.press(&["3"]);
+    terminal.wait_for("p50");
+    terminal.press(&["Down"]);
+    terminal.wait_for("Enter: handle[>= ");
+    terminal.press(&["Enter"]);
+    terminal.wait("calls as slow as the bar", |screen| {
+        let path = screen.lines().nth(1).unwrap_or_default();
+        path.contains("▸ handle[>= ") && !path.contains("p95") && screen.contains("◀ slow")
+    });
+    terminal.press(&["o"]);
+    terminal.wait("durations over time", |screen| {
+        screen.contains("the latest at the right") && screen.contains("░")
+    });
+
+    // What the probes cost, and the session.
+    terminal.press(&["L"]);
+    terminal.wait("the cost", |screen| {
+        screen.contains("PROBED") && screen.lines().any(|line| line.ends_with("handle"))
+    });
+    terminal.press(&["S"]);
+    terminal.wait_for("WATCHERS");
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    bpf::wait_until_unchanged(target.pid());
+}
+
+/// Ticks of CPU time that a process has had, of 100 a second.
+fn ticks(pid: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_screen_on_which_nothing_happens_costs_nothing() {
+    if !has_program("tmux") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stacks.folded");
+    std::fs::write(&file, "main;handle;compress 60\nmain;idle 40\n").unwrap();
+    let terminal = Terminal::open(200, 60);
+    terminal.start(&format!("--from {}", file.display()));
+    terminal.wait_for("60.0%");
+    let pattern = format!("tui --from {}", file.display());
+    let found = Command::new("pgrep")
+        .args(["-f", "-n", &pattern])
+        .output()
+        .unwrap();
+    let pid = String::from_utf8(found.stdout).unwrap();
+    let before = ticks(pid.trim());
+    // It is time that passes here, not something that is waited for.
+    sleep(Duration::from_secs(5));
+    let taken = ticks(pid.trim()) - before;
+    println!(
+        "idle: {taken} hundredths of a second in 5 s: {:.2}% of a core",
+        taken as f64 / 5.0
+    );
+    assert!(taken < 5, "{taken} hundredths of a second in 5 s");
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_recording_is_looked_at_by_the_same_keys() {
     if !has_program("tmux") {
         return;

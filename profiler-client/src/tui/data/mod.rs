@@ -10,7 +10,7 @@ pub mod source;
 mod threads;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     ops::RangeInclusive,
     sync::Arc,
     time::Instant,
@@ -28,7 +28,8 @@ pub use self::{
     processes::ProcessRow,
     threads::{ThreadRow, ThreadTimes},
 };
-use super::lens::{Band, FrameId, Item, Lens, Pane, path};
+use super::lens::{Band, FrameId, Item, Lens, Pane, Suggestion, Wanted, path};
+use super::service::ranked;
 use crate::{
     cli::request::Sides,
     render::{
@@ -102,8 +103,8 @@ pub struct Data {
     pub source_failure: Option<String>,
     /// Steps by their text.
     pub counts: BTreeMap<String, StepCount>,
-    /// Functions for what is typed.
-    pub completions: Vec<String>,
+    /// Suggestions for what is typed.
+    pub completions: Vec<Suggestion>,
     /// Why the session ended.
     pub ended: Option<String>,
     /// What is drawn of the flame view.
@@ -171,6 +172,21 @@ impl Data {
         lens.has_stacks_alone()
             || !self.flame.started
             || self.flame.grouping() == wanted.by.grouping() && self.flame.event == wanted.event
+    }
+
+    /// Suggests functions that there are samples of.
+    pub fn suggest(&mut self, wanted: &Wanted) {
+        let Wanted::Step { fragment, .. } = wanted else {
+            self.completions.clear();
+            return;
+        };
+        let frames = self.functions.iter().filter_map(|row| path::place_of(&row.frame));
+        let names: BTreeSet<String> = frames.map(|place| place.to_string()).collect();
+        let names = names.into_iter().map(|text| Suggestion {
+            text,
+            about: String::new(),
+        });
+        self.completions = ranked(names.collect(), fragment);
     }
 
     /// The functions of the screen, in no order.

@@ -5,9 +5,6 @@ use profiler_scope::{Name, Place};
 
 use super::super::lens::LineId;
 
-/// Values that are shown of a place, unless others are asked for.
-const SHOWN: usize = 8;
-
 /// The lines that are shown, in order: the function's own, then those of other files.
 pub fn lines(source: &v1::SourceFunction) -> impl Iterator<Item = &v1::SourceLine> {
     source.lines.iter().filter(|line| line.line > 0)
@@ -90,9 +87,9 @@ pub fn words(line: &v1::SourceLine, place: &Place) -> String {
     }
 }
 
-/// Expressions that can be read at a line: its variables, those of the function itself first.
+/// Expressions that can be read at a line, so many at most: its variables, those of the function itself first.
 #[must_use]
-pub fn expressions(source: &v1::SourceFunction, line: Option<&v1::SourceLine>) -> Vec<String> {
+pub fn expressions(source: &v1::SourceFunction, line: Option<&v1::SourceLine>, most: usize) -> Vec<String> {
     let all = source.variables.iter();
     let mut readable: Vec<&v1::SourceVariable> = match line {
         Some(line) => {
@@ -112,6 +109,6 @@ pub fn expressions(source: &v1::SourceFunction, line: Option<&v1::SourceLine>) -
             names.push(variable.name.clone());
         }
     }
-    names.truncate(SHOWN);
+    names.truncate(most);
     names
 }

@@ -1,6 +1,6 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
-use super::Pane;
+use super::{Pane, Wanted};
 use crate::cli::args::{By, RecordedTime};
 
 /// What to look at.
@@ -76,8 +76,8 @@ pub enum Effect {
     },
     /// No such pane is shown any more.
     NoAside,
-    /// Functions that have this in their names.
-    Complete(String),
+    /// Suggestions for what is typed.
+    Complete(Wanted),
     /// Text for the terminal's clipboard.
     Copy(String),
     /// The process stops until it is told to go on.

@@ -20,6 +20,42 @@ pub enum Purpose {
     Fold,
 }
 
+/// What suggestions are wanted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None.
+    Nothing,
+    /// A step.
+    Step {
+        /// The scope before it.
+        before: String,
+        /// Its beginning, or some of its letters.
+        fragment: String,
+    },
+    /// A value of a condition.
+    Value {
+        /// The scope up to the step that it is of.
+        step: String,
+        /// Its beginning, or some of its letters.
+        fragment: String,
+    },
+}
+
+/// A suggestion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    /// What is put in the place of what is typed.
+    pub text: String,
+    /// What it is, beside it.
+    pub about: String,
+}
+
+/// Where what is typed begins, and whether it is a condition.
+struct Fragment {
+    begins: usize,
+    bracket: bool,
+}
+
 /// The line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
@@ -65,32 +101,62 @@ impl Input {
         self.text[self.cursor..].iter().collect()
     }
 
-    /// The beginning of a function's name that is typed just now: what stands between the last separator of steps and the
-    /// cursor, without the quote before it.
+    /// What is typed just now, which there may be suggestions for: a step, behind the last separator of steps, without the quote
+    /// before it; or a value, behind the bracket of a condition.
     #[must_use]
-    pub fn fragment(&self) -> String {
-        self.text[self.fragment_begins()..self.cursor]
-            .iter()
-            .filter(|c| **c != '"')
-            .collect()
+    pub fn wanted(&self) -> Wanted {
+        let Fragment { begins, bracket } = self.fragment();
+        let text = |chars: &[char]| chars.iter().collect::<String>();
+        let fragment = text(&self.text[begins..self.cursor]);
+        if bracket {
+            let before = text(&self.text[..begins.saturating_sub(1)]);
+            let is_whole = fragment.contains(['=', '<', '>', '!', ' ']);
+            return if is_whole {
+                Wanted::Nothing
+            } else {
+                Wanted::Value {
+                    step: before,
+                    fragment,
+                }
+            };
+        }
+        // Patterns, calls and branches are typed.
+        if fragment.contains([']', '*', '?', '@', '!']) {
+            return Wanted::Nothing;
+        }
+        Wanted::Step {
+            before: text(&self.text[..begins.saturating_sub(1)]),
+            fragment: fragment.replace('"', ""),
+        }
     }
 
-    fn fragment_begins(&self) -> usize {
+    /// Where what is typed begins.
+    fn fragment(&self) -> Fragment {
         let mut quoted = false;
-        let mut begins = 0;
+        let mut fragment = Fragment {
+            begins: 0,
+            bracket: false,
+        };
         for (at, c) in self.text[..self.cursor].iter().enumerate() {
             match c {
                 '"' => quoted = !quoted,
-                '/' if !quoted => begins = at + 1,
+                '[' if !quoted => {
+                    fragment = Fragment {
+                        begins: at + 1,
+                        bracket: true,
+                    }
+                }
+                ']' if !quoted => fragment.bracket = false,
+                '/' if !quoted && !fragment.bracket => fragment.begins = at + 1,
                 _ => {}
             }
         }
-        begins
+        fragment
     }
 
     /// Puts a name in the place of the fragment.
     pub fn complete(&mut self, name: &str) {
-        let begins = self.fragment_begins();
+        let begins = self.fragment().begins;
         let name: Vec<char> = name.chars().collect();
         let ends = begins + name.len();
         self.text.splice(begins..self.cursor, name);
@@ -163,11 +229,12 @@ mod tests {
     #[test]
     fn a_name_takes_the_place_of_its_beginning() {
         let mut input = Input::new(Purpose::Scope, "f[>= p95]/par");
-        assert_eq!(input.fragment(), "par");
+        assert!(matches!(input.wanted(), Wanted::Step { fragment, .. } if fragment == "par"));
         input.complete("parse_request");
         assert_eq!(input.text(), "f[>= p95]/parse_request");
         let mut input = Input::new(Purpose::Scope, "\"a/b");
-        assert_eq!(input.fragment(), "a/b", "a slash in quotes separates nothing");
+        // A slash in quotes separates nothing.
+        assert!(matches!(input.wanted(), Wanted::Step { fragment, .. } if fragment == "a/b"));
         input.complete("\"a/b::c\"");
         assert_eq!(input.text(), "\"a/b::c\"");
     }

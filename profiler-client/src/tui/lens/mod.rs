@@ -22,7 +22,7 @@ pub use self::{
     action::{Action, Move, Typing},
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
     effect::{Effect, FlameView, Recorded, Target},
-    input::{Input, Purpose},
+    input::{Input, Purpose, Suggestion, Wanted},
     item::{Band, Item, LineId, MomentId},
     pane::{Pane, Picture},
     part::Part,

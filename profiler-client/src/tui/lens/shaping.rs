@@ -1,9 +1,12 @@
-//! What keys make of stacks: what frames stand for, and what is left out.
+//! What keys make of what is shown: its order and picture; of stacks, what frames stand for, and what is left out.
 
-use super::{Action, FrameId, Item, Lens};
+use super::{Action, FrameId, Item, Lens, Picture};
 use crate::{
     cli::args::By,
-    state::shape::{Around, Patterns},
+    state::{
+        functions::Sort,
+        shape::{Around, Patterns},
+    },
 };
 
 /// Shares below which boxes are left out, in tenths of a percent.
@@ -21,6 +24,18 @@ pub(super) fn change(lens: &mut Lens, action: &Action) {
             // Only functions are told apart by thread.
             lens.shape.threads = Patterns::default();
             (lens.zoom, lens.shape.around) = (Vec::new(), None);
+        }
+        Action::Sort => {
+            lens.sort = match lens.sort {
+                Sort::Own => Sort::Total,
+                Sort::Total => Sort::Own,
+            };
+        }
+        Action::Picture => {
+            lens.picture = match lens.picture {
+                Picture::Bars => Picture::Heat,
+                Picture::Heat => Picture::Bars,
+            };
         }
         Action::Collapse => lens.shape.collapse = !lens.shape.collapse,
         Action::AtLeast => {

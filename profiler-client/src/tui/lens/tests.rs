@@ -7,7 +7,7 @@ use profiler_proto::v1;
 use proptest::prelude::*;
 
 use super::{
-    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, of_screen,
+    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, Wanted, of_screen,
     of_verb, path::Towards, update,
 };
 use crate::{
@@ -533,6 +533,31 @@ fn threads_and_counters_are_the_next_step() {
     assert_eq!((lens.pane, lens.event.as_str()), (Pane::Graph, "page-faults"));
     do_all(&mut lens, &mut service, Action::Back);
     assert_eq!(lens.event, "");
+}
+
+#[test]
+fn suggestions_are_for_what_is_typed() {
+    let wanted = |text: &str| super::Input::new(super::Purpose::Scope, text).wanted();
+    let step = |before: &str, fragment: &str| Wanted::Step {
+        before: before.to_owned(),
+        fragment: fragment.to_owned(),
+    };
+    assert_eq!(wanted("hand"), step("", "hand"));
+    assert_eq!(wanted("f[>= p95]/\"a::<b"), step("f[>= p95]", "a::<b"));
+    assert_eq!(wanted("f/"), step("f", ""));
+    let value = Wanted::Value {
+        step: "f/a.c:3".to_owned(),
+        fragment: "re".to_owned(),
+    };
+    assert_eq!(wanted("f/a.c:3[re"), value);
+    assert_eq!(wanted("f[n == 3"), Wanted::Nothing);
+    assert_eq!(wanted("f*"), Wanted::Nothing);
+
+    // In a recording, of functions that it has samples of.
+    let mut data = sample::busy();
+    data.suggest(&step("", "hdl"));
+    let texts: Vec<&str> = data.completions.iter().map(|found| found.text.as_str()).collect();
+    assert_eq!(texts, ["handle"]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Keys while text is typed.
 
-use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, path, update::set_scope};
+use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, Wanted, path, update::set_scope};
 use crate::{cli::print_list, state::shape::Patterns, tui::data::Data};
 
-/// Suggestions are asked for from so many characters on.
+/// Functions are suggested from so many characters on, where nothing says what they are in.
 const LEAST: usize = 2;
 
 pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
@@ -32,8 +32,8 @@ pub(super) fn typed(lens: &mut Lens, typing: &Typing, data: &Data) -> Vec<Effect
         Typing::Confirm => return confirm(lens, input, data),
         Typing::Up | Typing::Down => choose(&mut input, typing, data),
         Typing::Complete => {
-            if let Some(name) = data.completions.get(input.chosen.unwrap_or(0)) {
-                input.complete(&path::quoted(name));
+            if let Some(suggestion) = data.completions.get(input.chosen.unwrap_or(0)) {
+                input.complete(&suggestion.text);
             }
         }
         _ => input.edit(typing),
@@ -65,14 +65,17 @@ fn choose(input: &mut Input, typing: &Typing, data: &Data) {
 fn suggestions(lens: &Lens) -> Vec<Effect> {
     let input = lens.input.as_ref();
     let scope = input.filter(|input| input.purpose == Purpose::Scope);
-    let Some(mut fragment) = scope.map(Input::fragment) else {
+    let Some(wanted) = scope.map(Input::wanted) else {
         return Vec::new();
     };
-    // What is no part of a name has none; those of before are nothing any more.
-    if fragment.chars().count() < LEAST || fragment.contains(['[', ']', '*', '?', '@', '!']) {
-        fragment.clear();
-    }
-    vec![Effect::Complete(fragment)]
+    // A function's name is found by some of it; those of before are nothing any more.
+    let wanted = match wanted {
+        Wanted::Step { before, fragment } if before.is_empty() && fragment.chars().count() < LEAST => {
+            Wanted::Nothing
+        }
+        wanted => wanted,
+    };
+    vec![Effect::Complete(wanted)]
 }
 
 fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
@@ -97,8 +100,8 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
             Err(message) => again(lens, input, message),
         },
         Purpose::Scope => {
-            if let Some(name) = input.chosen.and_then(|at| data.completions.get(at)) {
-                input.complete(&path::quoted(name));
+            if let Some(suggestion) = input.chosen.and_then(|at| data.completions.get(at)) {
+                input.complete(&suggestion.text);
             }
             match path::read(&input.text()) {
                 Ok(scope) => set_scope(lens, Ok(scope.to_string())),

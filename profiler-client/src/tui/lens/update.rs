@@ -4,13 +4,13 @@ use profiler_daemon::session::OVER_BUDGET;
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Picture, Purpose,
-    Recorded, Target, command_line, part, path, shaping, typing,
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
+    Target, command_line, part, path, shaping, typing,
 };
 use crate::{
     attached::recorded_length,
     cli::args::By,
-    state::{functions::Sort, shape::Patterns, timeline::Row},
+    state::{shape::Patterns, timeline::Row},
     tui::data::Data,
 };
 
@@ -51,25 +51,11 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Threshold => threshold(lens, data),
-        Action::Picture => {
-            lens.picture = match lens.picture {
-                Picture::Bars => Picture::Heat,
-                Picture::Heat => Picture::Bars,
-            };
-            Vec::new()
-        }
         Action::Resized(size) => {
             lens.size = size;
             Vec::new()
         }
-        Action::Sort => {
-            lens.sort = match lens.sort {
-                Sort::Own => Sort::Total,
-                Sort::Total => Sort::Own,
-            };
-            Vec::new()
-        }
-        Action::By | Action::Collapse | Action::AtLeast | Action::Around => {
+        Action::Sort | Action::Picture | Action::By | Action::Collapse | Action::AtLeast | Action::Around => {
             shaping::change(lens, &action);
             Vec::new()
         }

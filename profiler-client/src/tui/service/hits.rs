@@ -3,26 +3,21 @@
 use std::future::pending;
 
 use profiler_proto::v1;
-use profiler_scope::{Place, parse};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
-use super::{
-    Incoming, Reports, What,
-    lookup::{self, source},
-};
+use super::{Incoming, Reports, What, lookup};
 use crate::{
     attached::{self, Owned},
     cli::exit::Failure,
     connect::Connection,
-    tui::{
-        data::source::{expressions, lines},
-        lens::path,
-    },
 };
 
 /// Hits recorded in a second at each place: more than anyone reads, less than a target notices.
 const HITS_PER_SECOND: u32 = 200;
+
+/// Values that are shown of a place, unless others are asked for.
+const SHOWN: usize = 8;
 
 /// What is wanted.
 #[derive(Debug)]
@@ -181,43 +176,10 @@ impl Task {
 
     /// The variables that can be read at the last step of a scope.
     async fn known(&self, scope: &str) -> Vec<String> {
-        let Some(target) = self.template.target.clone() else {
-            return Vec::new();
-        };
-        let steps = parse(scope).map(|scope| scope.steps).unwrap_or_default();
-        let (place, at_line) = match steps.last().map(|step| &step.place) {
-            Some(Place::Function(name)) => (path::quoted(name.text()), None),
-            Some(
-                Place::Line { file, line }
-                | Place::Branch { file, line, .. }
-                | Place::Call { file, line, .. },
-            ) => {
-                let place = Place::Line {
-                    file: file.clone(),
-                    line: *line,
-                };
-                (place.to_string(), Some(*line))
-            }
-            _ => return Vec::new(),
-        };
-        let found = match steps.iter().rev().nth(1).map(|step| &step.place) {
-            // A line may be inlined in many functions: the one that it is looked at in has its own variables.
-            Some(Place::Function(name)) if at_line.is_some() => {
-                let outer = source(&self.connection, target.clone(), &path::quoted(name.text())).await;
-                let has_line =
-                    |source: &v1::SourceFunction| lines(source).any(|line| Some(line.line) == at_line);
-                outer.ok().filter(has_line)
-            }
-            _ => None,
-        };
-        let found = match found {
-            Some(found) => Some(found),
-            None => lookup::source(&self.connection, target, &place).await.ok(),
-        };
-        found.map_or_else(Vec::new, |source| {
-            let line = at_line.and_then(|number| lines(&source).find(|line| line.line == number));
-            expressions(&source, line)
-        })
+        match self.template.target.clone() {
+            Some(target) => lookup::known(&self.connection, target, scope, SHOWN).await,
+            None => Vec::new(),
+        }
     }
 }
 

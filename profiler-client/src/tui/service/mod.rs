@@ -7,6 +7,8 @@ mod imported;
 mod lookup;
 mod session;
 
+pub use self::lookup::ranked;
+
 use std::time::Duration;
 
 use profiler_proto::v1;
@@ -17,7 +19,7 @@ use tokio::{
 
 use super::{
     data::ProcessRow,
-    lens::{Effect, FlameView, Target},
+    lens::{Effect, FlameView, Suggestion, Target, Wanted},
     processes::Usage,
 };
 use crate::{
@@ -91,8 +93,8 @@ pub enum What {
     Explained(Incoming<Box<v1::WatchExplainResponse>>),
     /// The source that was asked for.
     Source(Result<Box<v1::SourceFunction>, Failure>),
-    /// Functions for what was typed.
-    Completions(Vec<String>),
+    /// Suggestions for what was typed.
+    Completions(Vec<Suggestion>),
     /// How often steps were reached, by their text.
     Counts(Vec<(String, u64)>),
 }
@@ -293,7 +295,7 @@ impl Service {
                 }
             }
             Effect::Source(place) => self.source(place),
-            Effect::Complete(fragment) => self.complete(fragment),
+            Effect::Complete(wanted) => self.complete(wanted),
             Effect::Hits { scope, print } => self.watch_hits(hits::Wanted::Hits { scope, print }),
             Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
             Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
@@ -334,14 +336,14 @@ impl Service {
         }
     }
 
-    fn complete(&mut self, fragment: String) {
+    fn complete(&mut self, wanted: Wanted) {
         let Some(target) = self.target() else { return };
         let (connection, reports) = (self.connection.clone(), self.reports.clone());
         let task = tokio::spawn(async move {
-            // Whoever types on wants other functions: this one ends here then.
+            // Whoever types on wants others: this one ends here then.
             tokio::time::sleep(BETWEEN_KEYS).await;
-            let found = lookup::functions(&connection, target, &fragment).await;
-            reports.send(What::Completions(found.unwrap_or_default())).await;
+            let found = lookup::suggestions(&connection, target, wanted).await;
+            reports.send(What::Completions(found)).await;
         });
         if let Some(before) = self.completing.replace(task) {
             before.abort();

@@ -186,7 +186,8 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
             } else {
                 Style::Plain
             };
-            Line::of(style, format!("{mark}{}", terminal(name)))
+            Line::of(style, format!("{mark}{}", terminal(&name.text)))
+                .and(Style::Faint, format!("  {}", terminal(&name.about)))
         })
         .collect();
     if lines.is_empty() {
@@ -200,6 +201,6 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
         ..area
     };
     if place.height >= 3 {
-        framed(page, " functions: Tab completes, ↑↓ choose ", &lines, place);
+        framed(page, " Tab completes, ↑↓ choose ", &lines, place);
     }
 }

@@ -484,6 +484,118 @@ fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
     }
 }
 
+/// A screen with its styles: each row's text, below it what is not plain, as columns and what they look like.
+fn styled(buffer: &Buffer) -> String {
+    let width = usize::from(buffer.area.width);
+    let mut text = String::new();
+    for (row, cells) in rows(buffer).iter().zip(buffer.content.chunks(width)) {
+        text.push_str(row);
+        text.push('\n');
+        let mut styles: Vec<String> = Vec::new();
+        let mut begin = 0;
+        for at in 1..=cells.len() {
+            let look = |cell: &ratatui::buffer::Cell| (cell.fg, cell.bg, cell.modifier);
+            if at < cells.len() && look(&cells[at]) == look(&cells[begin]) {
+                continue;
+            }
+            let (fg, bg, modifier) = look(&cells[begin]);
+            if look(&cells[begin]) != look(&ratatui::buffer::Cell::EMPTY) {
+                styles.push(format!("{begin}-{} {fg} on {bg} {modifier:?}", at - 1));
+            }
+            begin = at;
+        }
+        if !styles.is_empty() {
+            text.push_str(&format!("    {}\n", styles.join(", ")));
+        }
+    }
+    text
+}
+
+/// What has happened.
+struct Situation {
+    name: &'static str,
+    data: Data,
+    notice: Option<&'static str>,
+}
+
+/// What a service may have sent.
+fn situations() -> Vec<Situation> {
+    let mut missing = sample::busy();
+    let flame = Arc::make_mut(&mut missing.flame);
+    for frame in flame.frames.values_mut() {
+        frame.function = format!("[server+{:#x}]", frame.id);
+        frame.unresolved = "no symbols".to_owned();
+    }
+    missing.stale = true;
+    missing.source = None;
+    missing.source_failure = Some("There is no debug information of server.".to_owned());
+    let mut ended = sample::lossy();
+    ended.ended = Some("the target exited".to_owned());
+    let mut gone = sample::busy();
+    gone.ended = Some("The daemon is gone: transport error".to_owned());
+    let of = |name, data| Situation {
+        name,
+        data,
+        notice: None,
+    };
+    let mut refused = of("refused", sample::busy());
+    refused.notice = Some("No function matches `handel`.\nNearest names:\n  handle");
+    vec![
+        of("empty", sample::empty()),
+        of("busy", sample::busy()),
+        of("symbols missing", missing),
+        of("losses", sample::lossy()),
+        of("target ended", ended),
+        of("host gone", gone),
+        refused,
+    ]
+}
+
+/// Compares a pane's screens with those of before, which `UPDATE_SNAPSHOTS=1` replaces.
+#[test]
+fn every_pane_looks_as_before_whatever_happens() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/view/snapshots");
+    for pane in Pane::ALL {
+        let mut text = String::new();
+        for Situation {
+            name,
+            mut data,
+            notice,
+        } in situations()
+        {
+            let mut lens = lens(pane, SLOW);
+            lens.source = Some("handle".to_owned());
+            lens.notice = notice.map(str::to_owned);
+            if pane == Pane::Threads && data.flame.started {
+                data.flame = sample::by_thread().flame;
+                data.stale = true;
+            }
+            data.settle(&lens);
+            let drawn = buffer(&lens, &data, (80, 24), Depth::Sixteen);
+            text.push_str(&format!("=== {name}\n{}", styled(&drawn)));
+        }
+        let file = folder.join(format!("{}.txt", pane.name()));
+        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&file, &text).unwrap();
+        }
+        let before = std::fs::read_to_string(&file).unwrap_or_default();
+        let differs = before
+            .lines()
+            .zip(text.lines())
+            .position(|(before, now)| before != now);
+        let at = differs.unwrap_or_else(|| before.lines().count().min(text.lines().count()));
+        assert!(
+            before == text,
+            "{} line {}: `{}` was `{}`; UPDATE_SNAPSHOTS=1 takes the screens as they are",
+            file.display(),
+            at + 1,
+            text.lines().nth(at).unwrap_or_default(),
+            before.lines().nth(at).unwrap_or_default()
+        );
+    }
+}
+
 #[test]
 fn every_size_and_colour_is_drawn_without_control_characters() {
     for pane in Pane::ALL {
@@ -553,7 +665,7 @@ fn the_scope_is_typed_with_suggestions() {
         &text,
         &[
             "scope ▸ hand▏",
-            "functions: Tab completes",
+            " Tab completes, ↑↓ choose ",
             "a::<b>::handle",
             "Enter done",
         ],

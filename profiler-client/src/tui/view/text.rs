@@ -56,7 +56,7 @@ impl<'a> Page<'a> {
         for word in text.split(' ') {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
                 self.line(&line::Line::of(style, format!("  {line}")));
-                line = "  ".to_owned();
+                "  ".clone_into(&mut line);
             } else if !line.is_empty() {
                 line.push(' ');
             }

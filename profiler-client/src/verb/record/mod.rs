@@ -65,13 +65,14 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
                 note(&happened);
                 recorder.keep_before(message.to_ns);
             }
-            recorder.take(message).map_err(|error| failed(&error))?;
+            // It may wait for the disk.
+            tokio::task::block_in_place(|| recorder.take(message)).map_err(|error| failed(&error))?;
             progress.show(&recorder.describe_taken());
             Ok(())
         })
         .await;
     // Whatever ended it, what has come is kept.
-    let written = recorder.flush().map_err(|error| failed(&error));
+    let written = tokio::task::block_in_place(|| recorder.flush()).map_err(|error| failed(&error));
     drop(progress);
     note(&format!(
         "{} written: {}",
