@@ -202,10 +202,12 @@ fn frames_and_keys_with_as_much_as_a_service_sends() {
                 let making = data.unmade(&screen.lens).unwrap();
                 data.stale = false;
                 let picture = made.of(|| Picture::of(&data.flame, &making));
-                frames.of(|| {
-                    data.accept(picture, making);
+                let before = frames.of(|| {
+                    let before = data.accept(picture, making);
                     screen.frame(&data);
+                    before
                 });
+                drop(before);
             }
             let message = change(round as u64);
             frames.of(|| {

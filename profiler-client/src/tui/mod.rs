@@ -248,11 +248,15 @@ impl App {
         let task = self.maker.task.take();
         if let (Some(task), Some(picture)) = (task, picture) {
             self.dirty = true;
-            match (task.is_of_frozen, &mut self.frozen) {
-                (true, Some(frozen)) => frozen.accept(picture, task.making),
-                (false, _) => self.live.accept(picture, task.making),
+            let data = match (task.is_of_frozen, &mut self.frozen) {
+                (true, Some(frozen)) => Some(&mut **frozen),
+                (false, _) => Some(&mut self.live),
                 // It moves on again: what it stood at is nothing any more.
-                (true, None) => {}
+                (true, None) => None,
+            };
+            if let Some(data) = data {
+                let before = data.accept(picture, task.making);
+                tokio::task::spawn_blocking(move || drop(before));
             }
         }
         let waiting = std::mem::take(&mut self.maker.waiting);

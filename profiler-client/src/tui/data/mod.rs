@@ -133,13 +133,15 @@ impl Data {
         is_unmade.then_some(wanted)
     }
 
-    /// Takes what was made.
-    pub fn accept(&mut self, picture: Picture, made: Making) {
-        self.graph = Arc::new(picture.graph);
-        self.functions = Arc::new(picture.functions);
-        self.threads = Arc::new(picture.threads);
+    /// Takes what was made; gives back what was drawn before, which takes long to be freed where it is large.
+    pub fn accept(&mut self, picture: Picture, made: Making) -> Replaced {
         self.share_left_out = picture.share_left_out;
         self.made = made;
+        Replaced {
+            _graph: std::mem::replace(&mut self.graph, Arc::new(picture.graph)),
+            _functions: std::mem::replace(&mut self.functions, Arc::new(picture.functions)),
+            _threads: std::mem::replace(&mut self.threads, Arc::new(picture.threads)),
+        }
     }
 
     /// Whether what is drawn is what the screen says, and not yet what was asked for before.
@@ -597,6 +599,14 @@ impl Data {
     pub fn cost(&self) -> Option<&v1::Cost> {
         self.flame.cost.as_ref().or(self.latency.cost.as_ref())
     }
+}
+
+/// What was drawn before something else was.
+#[derive(Debug)]
+pub struct Replaced {
+    _graph: Arc<Graph>,
+    _functions: Arc<Vec<FunctionRow>>,
+    _threads: Arc<Vec<ThreadRow>>,
 }
 
 /// What a view lacks.

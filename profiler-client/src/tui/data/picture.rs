@@ -8,7 +8,7 @@ use crate::{
     render::units,
     state::{
         flame::FlameState,
-        functions::{FunctionRow, functions},
+        functions::{FunctionRow, Sort, functions, order},
         shape::Shape,
         tree::Tree,
     },
@@ -49,9 +49,12 @@ impl Picture {
         let shown = shaped.as_ref().unwrap_or(view);
         let all = view.inside();
         let tree = Tree::of(shown);
+        // Sorting what is sorted takes no time when it is drawn.
+        let mut functions = functions(&tree);
+        functions.sort_by(|a, b| order(Sort::Own, a, b));
         Self {
             graph: Graph::of(&tree),
-            functions: functions(&tree),
+            functions,
             threads: if making.by_thread {
                 threads(shown)
             } else {

@@ -18,6 +18,8 @@ const LOOKED_AT: usize = 2000;
 const SUGGESTED: usize = 50;
 /// With fewer, those are looked for that have the letters of what is typed.
 const FEW: usize = 10;
+/// Lines that stand before functions.
+const FIRST_LINES: usize = 5;
 /// Most letters of which that is looked for.
 const MOST_LETTERS: usize = 16;
 
@@ -112,17 +114,23 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
                 .map(|source| ranked(lines_of(&source), &fragment))
                 .unwrap_or_default();
             let functions = functions(connection, target, &fragment).await.unwrap_or_default();
-            // Who types a number or a file means a line.
-            let means_line = fragment.contains(':') || fragment.starts_with(|c: char| c.is_ascii_digit());
-            let mut all = if means_line || functions.is_empty() {
-                [lines, functions].concat()
-            } else {
-                [functions, lines].concat()
-            };
-            all.truncate(SUGGESTED);
-            all
+            together(lines, functions, &fragment)
         }
     }
+}
+
+/// Lines and functions: some lines that have what is typed as a whole stand first, as they are in what is looked at.
+fn together(lines: Vec<Suggestion>, functions: Vec<Suggestion>, fragment: &str) -> Vec<Suggestion> {
+    let fragment = fragment.to_lowercase();
+    let has = |text: &str| text.to_lowercase().contains(&fragment);
+    let (mut first, mut others): (Vec<Suggestion>, Vec<Suggestion>) = lines
+        .into_iter()
+        .partition(|line| has(&line.text) || has(&line.about));
+    let more = first.split_off(first.len().min(FIRST_LINES));
+    others.splice(0..0, more);
+    let mut all = [first, functions, others].concat();
+    all.truncate(SUGGESTED);
+    all
 }
 
 /// The lines of a function that can be a step, with their text.
@@ -154,7 +162,10 @@ async fn functions(
     if letters.len() < 2 {
         return Ok(Vec::new());
     }
-    let mut names = matching(connection, target.clone(), &words.join("*")).await?;
+    // The service refuses patterns that nothing matches.
+    let mut names = matching(connection, target.clone(), &words.join("*"))
+        .await
+        .unwrap_or_default();
     if names.len() < FEW && letters.len() <= MOST_LETTERS {
         names.extend(matching(connection, target, &letters.join("*")).await?);
     }
@@ -256,6 +267,22 @@ mod tests {
         assert_eq!(texts(&names, "hrq"), ["HandleReq", "handle_request"]);
         assert_eq!(texts(&names, ""), ["rq", "hard", "HandleReq", "handle_request"]);
         assert!(texts(&names, "xyz").is_empty());
+    }
+
+    #[test]
+    fn some_lines_stand_before_functions_and_the_others_behind() {
+        let of = |text: &str, about: &str| Suggestion {
+            text: text.to_owned(),
+            about: about.to_owned(),
+        };
+        let line = |number: u32, about| of(&format!("a.c:{number}"), about);
+        let lines = (1..9)
+            .map(|number| line(number, "Branch"))
+            .chain([line(9, "bar and ch")]);
+        let all = together(lines.collect(), vec![of("branch_to", "")], "branch");
+        let texts: Vec<&str> = all.iter().map(|found| found.text.as_str()).collect();
+        assert_eq!(texts[4..7], ["a.c:5", "branch_to", "a.c:6"]);
+        assert_eq!((texts.len(), texts[9]), (10, "a.c:9"));
     }
 
     #[test]
