@@ -309,6 +309,25 @@ fn threads_bars_counters_and_suggestions_lead_further_by_keys() {
     bpf::wait_until_unchanged(target.pid());
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_scope_whose_probes_take_too_much_is_left_and_the_screen_goes_on() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("explain", &["100000000".to_owned()]);
+    let terminal = Terminal::open(110, 32);
+    target.say("go");
+    terminal.start(&format!("-p {} handle --budget 0.001", target.pid()));
+    terminal.wait("why it is left", |screen| {
+        screen.contains("`handle` is left: ") && screen.contains("▸ everything")
+    });
+    terminal.wait_for("main  explain");
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    bpf::wait_until_unchanged(target.pid());
+}
+
 /// Ticks of CPU time that a process has had, of 100 a second.
 fn ticks(pid: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
