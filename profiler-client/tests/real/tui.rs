@@ -315,14 +315,14 @@ fn a_scope_whose_probes_take_too_much_is_left_and_the_screen_goes_on() {
     if !has_program("tmux") {
         return;
     }
-    let mut target = Fixture::start("explain", &["100000000".to_owned()]);
+    let mut target = Fixture::start("hot", &[]);
     let terminal = Terminal::open(110, 32);
     target.say("go");
-    terminal.start(&format!("-p {} handle --budget 0.001", target.pid()));
+    terminal.start(&format!("-p {} step_hot --budget 3", target.pid()));
     terminal.wait("why it is left", |screen| {
-        screen.contains("`handle` is left: ") && screen.contains("▸ everything")
+        screen.contains("`step_hot` is left: ") && screen.contains("▸ everything")
     });
-    terminal.wait_for("main  explain");
+    terminal.wait_for("main  hot");
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
     bpf::wait_until_unchanged(target.pid());
