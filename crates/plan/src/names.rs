@@ -122,7 +122,9 @@ impl<'a> Matcher<'a> {
         if let Name::Glob(pattern) = self.name
             && !pattern.contains("::")
         {
-            return glob(pattern, own_name(text)).then_some(Match::Full);
+            let is_meant =
+                glob(pattern, own_name(text)) || of_lambda(text).is_some_and(|name| glob(pattern, name));
+            return is_meant.then_some(Match::Full);
         }
         if self.whole(text) {
             return Some(Match::Full);
@@ -308,6 +310,14 @@ pub(super) fn own(name: &Name) -> Option<&str> {
 /// The last component of a path.
 fn own_name(path: &str) -> &str {
     component_starts(path).last().map_or(path, |start| &path[start..])
+}
+
+/// The last two components of the path of one of C++'s lambdas, which are all called `operator()` for themselves:
+/// `{lambda(int)#1}::operator()`, or `'lambda'(int)::operator()`.
+fn of_lambda(path: &str) -> Option<&str> {
+    let (before, own) = path.split_at(component_starts(path).last()?);
+    let lambda = before.rfind("{lambda").or_else(|| before.rfind("'lambda"))?;
+    own.starts_with("operator()").then(|| &path[lambda..])
 }
 
 /// A path without template arguments, and with `<T as Trait>` written as `T`.

@@ -84,6 +84,11 @@ fn globs() {
     assert!(!glob_match("json*", linkage));
     assert!(!glob_match("parse_*", "_ZN11parse_value5innerEi"));
     assert!(glob_match("parse_value::*", "_ZN11parse_value5innerEi"));
+    // Lambdas are called `operator()` for themselves.
+    for pattern in ["*lambda*", "*lambda(int)*", "operator()", "*run*::*lambda*"] {
+        assert!(glob_match(pattern, "_ZZN6Worker3runEvENKUliE_clEi"), "{pattern}");
+    }
+    assert!(!glob_match("*lambda*", "_ZNK6WorkerclEi"));
 }
 
 #[test]
@@ -117,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn paths_of_brackets(path in "[<>(){}a:\\-é]{0,30}") {
-        let _ = (without_arguments(&path), own_name(&path));
+    fn paths_of_brackets(path in "[<>(){}a:\\-é]{0,30}(operator\\(\\))?") {
+        let _ = (without_arguments(&path), own_name(&path), of_lambda(&path));
     }
 }
