@@ -22,10 +22,11 @@ use crate::{
 use output::Statistics;
 
 /// Targets, and the longest input of each in bytes.
-const TARGETS: [(&str, usize); 9] = [
+const TARGETS: [(&str, usize); 10] = [
     ("eh_frame", 4096),
     ("kept", 4096),
     ("recording", 2048),
+    ("recorded", 12288),
     ("dwarf", 8192),
     ("elf", 12288),
     ("perf_map", 2048),

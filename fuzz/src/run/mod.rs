@@ -8,6 +8,7 @@
 //! | `unwind` | unwind information, and what must hold of any table |
 //! | `kept` | unwind tables as they are kept on disk |
 //! | `recording` | the chunks of a recording |
+//! | `recorded` | what the chunks hold |
 //! | `file` | everything that is done with a file |
 //! | `text` | perf maps, mappings, scopes, names |
 
@@ -16,6 +17,7 @@ pub mod elf_file;
 pub mod file;
 pub mod input;
 pub mod kept;
+pub mod recorded;
 pub mod recording;
 pub mod text;
 pub mod unwind;

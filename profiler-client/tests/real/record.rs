@@ -454,6 +454,55 @@ fn a_recording_ends_after_what_it_waits_for_and_has_what_was_before() {
     unharmed(target);
 }
 
+#[test]
+#[ignore = "needs root"]
+fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let record = |more: &[&str]| {
+        let arguments = ["record", "-p", &pid, "--duration", "3", "--force", "-o", file];
+        run(profiler(&[&arguments[..], more].concat()))
+    };
+    record(&["--calls", "f/slow_path"])
+        .status(0)
+        .says("a.profrec written: ");
+    let calls = |scope: &str| {
+        let ended = run(profiler(&["latency", "--from", file, "--json", scope])).status(0);
+        let says = ended.stderr().contains("percentiles of outer steps are exact");
+        assert_eq!(says, scope.contains("p9"), "{scope}: {}", ended.stderr());
+        let object = ended
+            .objects()
+            .into_iter()
+            .rfind(|object| object["type"] == "latency");
+        let object = object.unwrap();
+        assert_eq!(object["lost"], serde_json::json!({}), "{object}");
+        object["since_start"].clone()
+    };
+    let count = |scope: &str| number(&calls(scope), "count");
+    let (outer, all) = (count("f"), count("f/slow_path"));
+    // 6% go through it, and these are the slowest.
+    let (slow, slowest) = (count("f[>= p90]/slow_path"), calls("f[>= p99]/slow_path"));
+    println!("{outer} calls of f, {all} and {slow} of slow_path, {slowest}");
+    assert!(outer > 200 && all > 10);
+    assert_eq!(slow, all);
+    let most = outer.div_ceil(100).max(1);
+    assert!(
+        number(&slowest, "count") <= most + most / 4 + 2,
+        "{slowest} of {outer}"
+    );
+    assert!(number(&slowest, "min_ns") >= number(&calls("f/slow_path"), "p50_ns"));
+
+    record(&["--calls", "f"]).status(2).says("calls inside of others");
+    record(&["f/slow_path"]).status(0);
+    run(profiler(&["latency", "--from", file, "f[>= p90]/slow_path"]))
+        .status(2)
+        .says("record with --calls");
+    unharmed(target);
+}
+
 /// Waits until there is a file.
 fn until_there_is(file: &str) {
     let begin = Instant::now();

@@ -156,6 +156,14 @@ impl Recording {
         if !file.metadata().map_err(open)?.is_file() {
             return Err(OpenError::NotAFile(path.to_owned()));
         }
+        Self::of(file, path)
+    }
+
+    /// A recording in a file of this path.
+    ///
+    /// # Errors
+    /// Where it is none, or holds nothing.
+    pub fn of(file: File, path: &Path) -> Result<Self, OpenError> {
         let reader = Reader::open(file).map_err(|source| OpenError::Refused {
             path: path.to_owned(),
             source,

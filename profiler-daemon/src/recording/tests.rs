@@ -575,9 +575,8 @@ fn damage_costs_what_is_damaged_and_is_said() {
     );
 }
 
-/// Calls of `b` inside of calls of `a` whose durations are asked for.
-#[test]
-fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
+/// Batches of one call each of `a`, of so many milliseconds, around a call of `b` that takes half as long.
+fn calls_inside(text: &str, durations_ms: &[u64]) -> Vec<RecordBatch> {
     let (around, within) = (ProbeId(1), ProbeId(2));
     let mut target = Target::new();
     let function = |name: &str, probe| RecordedFunction {
@@ -590,35 +589,41 @@ fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
         overhead_ns: 0,
         probes: vec![ProbeId(probe)],
     };
-    let steps = [("a[>= 5ms]", "a", around), ("b", "b", within)];
+    let steps = text.split('/').zip([("a", around), ("b", within)]);
     target.scope = Arc::new(RecordedScope {
         steps: steps
-            .map(|(text, name, probe)| RecordedStep {
+            .map(|(text, (name, probe))| RecordedStep {
                 text: text.to_owned(),
                 functions: vec![function(name, probe.0)],
                 gates: 0,
             })
-            .to_vec(),
-        ..scope("a[>= 5ms]/b")
+            .collect(),
+        ..scope(text)
     });
-    let readings = |calls: u64| {
-        let reading = |probe, duration_ns| ProbeReading {
-            probe,
-            ended: vec![(bucket_of(duration_ns), calls)],
-            counts: ProbeCounts {
-                entries: calls,
-                ..ProbeCounts::default()
-            },
+    let readings = |durations_ms: &[u64]| {
+        let reading = |probe, parts: u64| {
+            let mut ended = BTreeMap::new();
+            for duration_ms in durations_ms {
+                *ended.entry(bucket_of(duration_ms * MS / parts)).or_default() += 1;
+            }
+            ProbeReading {
+                probe,
+                ended: ended.into_iter().collect(),
+                counts: ProbeCounts {
+                    entries: durations_ms.len() as u64,
+                    ..ProbeCounts::default()
+                },
+            }
         };
-        Arc::new(vec![reading(around, 10 * MS), reading(within, MS)])
+        Arc::new(vec![reading(around, 1), reading(within, 2)])
     };
     let mut batches = vec![RecordBatch {
-        readings: readings(0),
+        readings: readings(&[]),
         ..target.first()
     }];
-    for number in 0..4 {
-        let begin_ns = BEGIN_NS + number * BATCH_NS + 50 * MS;
-        let end = |probe, sequence, (start_ns, end_ns), parent, flags| {
+    for (number, duration_ms) in (0..).zip(durations_ms) {
+        let begin_ns = BEGIN_NS + number * BATCH_NS + MS;
+        let end = |probe, sequence, duration_ms, parent, flags| {
             Recorded::SpanEnd(SpanEnd {
                 kind: SPAN_END,
                 flags,
@@ -627,8 +632,8 @@ fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
                 probe,
                 hits: 0,
                 sequence,
-                start_ns,
-                end_ns,
+                start_ns: begin_ns,
+                end_ns: begin_ns + duration_ms,
                 parent,
                 gates: 0,
                 returned: [0; 2],
@@ -636,47 +641,118 @@ fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
         };
         let (outer, inner) = (2 * number + 1, 2 * number + 2);
         let parent = u32::try_from(outer).unwrap();
+        let duration_ns = duration_ms * MS;
         let records = vec![
-            end(
-                within,
-                inner,
-                (begin_ns + MS, begin_ns + 2 * MS),
-                parent,
-                SpanEnd::JOINED,
-            ),
-            end(
-                around,
-                outer,
-                (begin_ns, begin_ns + 10 * MS),
-                0,
-                1 << SpanEnd::INSIDE_SHIFT,
-            ),
+            end(within, inner, duration_ns / 2, parent, SpanEnd::JOINED),
+            end(around, outer, duration_ns, 0, 1 << SpanEnd::INSIDE_SHIFT),
         ];
         let batch = RecordBatch {
-            readings: readings(number + 1),
+            readings: readings(&durations_ms[..=usize::try_from(number).unwrap()]),
             ..target.batch(records)
         };
         target.batches += 1;
         batches.push(batch);
     }
+    batches
+}
+
+/// The calls of the last step, by bucket.
+fn calls(replay: &Replay, scope: &str, begin: u64) -> (String, BTreeMap<usize, u64>) {
+    let session = replay.session(scope, begin * BATCH_NS, u64::MAX).unwrap();
+    let picture = replay.latency(&session);
+    let function = &picture.functions[0];
+    let calls = function.since_start.iter().filter(|(_, count)| *count > 0);
+    let calls = calls.map(|(bucket, count)| (*bucket as usize, *count));
+    (function.function.name.clone(), calls.collect())
+}
+
+/// Calls of `b` inside of calls of `a` whose durations are asked for.
+#[test]
+fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    write(&path, &batches);
+    write(&path, &calls_inside("a[>= 5ms]/b", &[10; 4]));
     let replay = Replay::of(&path);
-    let calls = |scope: &str, begin: u64| {
-        let session = replay.session(scope, begin * BATCH_NS, u64::MAX).unwrap();
-        let picture = replay.latency(&session);
-        let function = &picture.functions[0];
-        let calls: u64 = function.since_start.iter().map(|(_, count)| count).sum();
-        (function.function.name.clone(), calls)
+    let counted = |scope: &str, begin: u64| {
+        let (name, calls) = calls(&replay, scope, begin);
+        (name, calls.values().sum::<u64>())
     };
     for begin in 0..4 {
-        assert_eq!(calls("", begin), ("b".to_owned(), 4 - begin), "from {begin}");
+        assert_eq!(counted("", begin), ("b".to_owned(), 4 - begin), "from {begin}");
     }
-    assert_eq!(calls("a[>= 20ms]/b", 0), ("b".to_owned(), 0));
-    assert_eq!(calls("a", 1), ("a".to_owned(), 3));
-    let refused = replay.session("a/b", 0, u64::MAX).unwrap_err();
-    assert!(refused.contains("add a condition on the duration"), "{refused}");
+    assert_eq!(counted("a[>= 20ms]/b", 0), ("b".to_owned(), 0));
+    assert_eq!(counted("a/b", 0), ("b".to_owned(), 4), "without the condition");
+    assert_eq!(counted("a", 1), ("a".to_owned(), 3));
+}
+
+/// As `record --calls` keeps them: inner latency under any outer percentile is that of the very calls.
+#[test]
+fn calls_inside_of_any_percentile_are_those_of_all_calls() {
+    // They grow, fall, and come in between: the percentile of the calls so far is another each time.
+    let durations_ms: Vec<u64> = (1..=60).chain((61..=100).rev()).chain([30, 70, 99]).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write(&path, &calls_inside("a[>= 0ns]/b", &durations_ms));
+    let replay = Replay::of(&path);
+    let expected = |begin: usize, asked: &dyn Fn(usize, &[usize]) -> bool| -> BTreeMap<usize, u64> {
+        let mut around: Vec<usize> = durations_ms[begin..]
+            .iter()
+            .map(|ms| bucket_of(ms * MS))
+            .collect();
+        around.sort_unstable();
+        let mut expected = BTreeMap::new();
+        for ms in &durations_ms[begin..] {
+            if asked(bucket_of(ms * MS), &around) {
+                *expected.entry(bucket_of(ms * MS / 2)).or_default() += 1;
+            }
+        }
+        expected
+    };
+    let at = |around: &[usize], percent: usize| around[(around.len() * percent).div_ceil(100).max(1) - 1];
+    for begin in [0, 50] {
+        for percent in [50, 90, 95, 99] {
+            let slow = expected(begin, &|bucket, around| bucket >= at(around, percent));
+            let found = calls(&replay, &format!("a[>= p{percent}]/b"), begin as u64);
+            assert_eq!(found, ("b".to_owned(), slow), "p{percent} from {begin}");
+        }
+        let band = expected(begin, &|bucket, around| {
+            bucket >= at(around, 50) && bucket < at(around, 90)
+        });
+        assert!(!band.is_empty());
+        assert_eq!(calls(&replay, "a[>= p50][< p90]/b", begin as u64).1, band);
+        assert_eq!(
+            calls(&replay, "a/b", begin as u64).1,
+            expected(begin, &|_, _| true)
+        );
+    }
+    let session = replay.session("a[>= p90]/b", 0, u64::MAX).unwrap();
+    let ended = replay.latency(&session).ended.clone().unwrap();
+    assert!(
+        ended.reason.contains("of all calls of the time shown"),
+        "{}",
+        ended.reason
+    );
+
+    // What only a session knew is said.
+    write(&path, &calls_inside("a[>= p90]/b", &durations_ms));
+    let replay = Replay::of(&path);
+    let session = replay.session("", 0, u64::MAX).unwrap();
+    let sessions = replay.runtime.block_on(replay.handle.list(ROOT)).unwrap();
+    let warnings = sessions
+        .into_iter()
+        .find(|info| info.name == session)
+        .unwrap()
+        .warnings;
+    assert!(
+        warnings.iter().any(|warning| warning.contains("until then")),
+        "{warnings:?}"
+    );
+    let all = calls(&replay, "a[>= p90]/b", 0);
+    assert_ne!(calls(&replay, "", 0), all);
+
+    write(&path, &calls_inside("a/b", &durations_ms));
+    let refused = Replay::of(&path).session("a[>= p90]/b", 0, u64::MAX).unwrap_err();
+    assert!(refused.contains("record with --calls"), "{refused}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
 pub(crate) use records::ProbeReading;
 pub use records::{RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep};
 pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
-pub use replay::{OpenError as RecordingError, compare, replay};
+pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;

@@ -5,6 +5,8 @@ mod layout;
 
 use std::{fs, path::Path, process::Command};
 
+use profiler_recording::{Chunk, Kind, Reader};
+
 use crate::{
     error::{Error, Result},
     sh, workspace,
@@ -127,6 +129,9 @@ const CHUNKS: [&[u8]; 4] = [
     b"\x28\xb5\x2f\xfd\x20\x40\x03\x02\0z",
 ];
 
+/// A recording whose chunks are inputs: samples and calls of three minutes, with their summaries.
+const RECORDING: &str = "profiler-daemon/src/recording/tests/released/0.1.0.profrec";
+
 /// Adds them to a corpus.
 pub fn write(corpus: &Path) -> Result<()> {
     let work = workspace::target().join("fuzz/seeds");
@@ -159,10 +164,38 @@ pub fn write(corpus: &Path) -> Result<()> {
     }
     add(corpus, "kept", "seed-table", &KEPT_TABLE.concat())?;
     add(corpus, "recording", "seed-chunks", &CHUNKS.concat())?;
+    add(corpus, "recorded", "seed-released", &recorded()?)?;
     for (number, (target, text)) in TEXTS.iter().enumerate() {
         add(corpus, target, &format!("seed-{number:02}"), text)?;
     }
     Ok(())
+}
+
+/// The chunks of [`RECORDING`], each with its kind, flags and length before it.
+fn recorded() -> Result<Vec<u8>> {
+    let path = workspace::root().join(RECORDING);
+    let told = |error: &dyn std::fmt::Display| Error::told(format!("{}: {error}", path.display()));
+    let file = fs::File::open(&path).map_err(Error::file("open", &path))?;
+    let mut reader = Reader::open(file).map_err(|error| told(&error))?;
+    let chunks: Vec<Chunk> = reader.chunks().copied().collect();
+    let mut input = Vec::new();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let content = reader.read(number).map_err(|error| told(&error))?;
+        let kind = match chunk.kind {
+            Kind::Records => 2,
+            Kind::Samples => 3,
+            Kind::Calls => 4,
+            Kind::About | Kind::Other(_) => continue,
+        };
+        let length = u16::try_from(content.len()).map_err(|error| told(&error))?;
+        if input.len() + content.len() + 4 > BYTES_MAX {
+            break;
+        }
+        input.extend([kind, u8::from(chunk.begins_anew)]);
+        input.extend(length.to_le_bytes());
+        input.extend(content);
+    }
+    Ok(input)
 }
 
 fn add(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> Result<()> {

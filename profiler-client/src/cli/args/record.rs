@@ -46,6 +46,11 @@ pub struct RecordArgs {
     /// With --on, how long to go on once it has happened, in seconds or with a unit
     #[arg(long, value_name = "S", value_parser = duration::parse, requires = "on", default_value = "10")]
     pub after: Span,
+    /// Keep each call of the last step with the calls around it, so that conditions on the durations of those can be chosen
+    /// afterwards, as in a recorded 'handle_request/parse': 'handle_request[>= p99]/parse'. The outer steps get the
+    /// condition [>= 0ns]
+    #[arg(long, conflicts_with = "session")]
+    pub calls: bool,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

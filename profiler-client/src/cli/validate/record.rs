@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use profiler_daemon::Trigger;
 use profiler_proto::v1;
+use profiler_scope::{Bound, Comparison, Predicate};
 
 use super::{
     super::{
@@ -43,12 +44,47 @@ pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
     })
 }
 
+/// A scope whose inner calls are recorded one by one: what is known at the end of each call around them is asked for, and
+/// given by all.
+fn each_call(scope: &str) -> Result<String, Failure> {
+    let Ok(mut parsed) = profiler_scope::parse(scope) else {
+        // The daemon says what is wrong with it.
+        return Ok(scope.to_owned());
+    };
+    let (last, outer) = parsed.steps.split_last_mut().ok_or_else(no_calls_inside)?;
+    let mut outer: Vec<_> = outer.iter_mut().filter(|step| step.place.has_spans()).collect();
+    if outer.is_empty() || !last.place.has_spans() {
+        return Err(no_calls_inside());
+    }
+    for step in &mut outer {
+        if !step.asks_for_end() {
+            step.predicates.push(Predicate {
+                comparison: Comparison::GreaterOrEqual,
+                bound: Bound::Duration(0),
+            });
+        }
+    }
+    Ok(parsed.to_string())
+}
+
+fn no_calls_inside() -> Failure {
+    Failure::usage(
+        "--calls is for calls inside of others, as in 'handle_request/parse': all calls of a single step are counted, and any percentile can be asked for afterwards without it."
+            .to_owned(),
+    )
+}
+
 pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
     let session = if let Some(name) = args.session {
         SessionChoice::Join(name)
     } else {
         let target = target(args.target)?;
-        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE)?;
+        let scope = match args.scope {
+            Some(scope) if args.calls => Some(each_call(&scope)?),
+            None if args.calls => return Err(no_calls_inside()),
+            scope => scope,
+        };
+        let mut create = create(target, &args.making, scope, args.frequency, OWN_LEASE)?;
         create.symbols = absolute(&args.symbols)?;
         SessionChoice::Make(create)
     };

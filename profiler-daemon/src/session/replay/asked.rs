@@ -1,5 +1,6 @@
 //! Finds the recorded steps of a requested scope. Steps may be left out from the end, and conditions on durations
-//! may be any; everything else has to be as recorded.
+//! may be any; everything else has to be as recorded. Where calls were recorded one by one inside of others, they wait for those
+//! others in any case.
 
 use std::collections::HashMap;
 
@@ -18,6 +19,8 @@ pub struct AskedStep {
     step: Step,
     pub functions: Functions,
     gates: u32,
+    /// Calls inside of its calls were recorded one by one, to be counted once these had ended.
+    is_awaited: bool,
 }
 
 impl AskedStep {
@@ -42,6 +45,10 @@ impl CountedStep for AskedStep {
 
     fn gate_bits(&self) -> u32 {
         self.gates
+    }
+
+    fn asks(&self) -> bool {
+        self.is_awaited || self.step.asks_for_end()
     }
 }
 
@@ -68,11 +75,13 @@ pub fn steps(
             return Err(not_recorded(step, recorded, known.get(number)));
         }
     }
-    let steps: Vec<AskedStep> = (asked.into_iter().zip(&recorded.steps))
-        .map(|(step, recorded)| AskedStep {
+    let last = asked.len().saturating_sub(1);
+    let steps: Vec<AskedStep> = (asked.into_iter().zip(&known).zip(&recorded.steps).enumerate())
+        .map(|(number, ((step, known), recorded))| AskedStep {
             functions: functions(recorded, ages, now_ns),
             step,
             gates: recorded.gates,
+            is_awaited: number < last && known.asks_for_end(),
         })
         .collect();
     if !steps.is_empty() && division::spans(&steps).next().is_none() {
@@ -91,7 +100,7 @@ pub fn known(recorded: &RecordedScope) -> Result<Vec<Step>, SessionError> {
     recorded.steps.iter().map(parsed).collect()
 }
 
-/// Whether calls were recorded one by one where a step before asks for what is known at an end, and else were not.
+/// Refuses to select calls by those around them where they were not recorded one by one.
 fn refuse_other_joins(steps: &[AskedStep], known: &[Step]) -> Result<(), SessionError> {
     for (number, step) in steps.iter().enumerate() {
         let was = known.iter().take(number).any(Step::asks_for_end);
@@ -100,17 +109,10 @@ fn refuse_other_joins(steps: &[AskedStep], known: &[Step]) -> Result<(), Session
         }
         let before = number.checked_sub(1).and_then(|before| known.get(before));
         let before = before.map(ToString::to_string).unwrap_or_default();
-        let message = if was {
-            format!(
-                "`{}` was recorded only inside calls of `{before}` that meet its conditions: add a condition on the duration of `{before}`",
-                step.step
-            )
-        } else {
-            format!(
-                "the recording holds only counts of the calls of `{}`, not each call: to select those in slow calls of `{before}`, record `{before}[>= p95]/{}`",
-                step.step, step.step
-            )
-        };
+        let message = format!(
+            "the recording holds only counts of the calls of `{}`, not each call: to select those in slow calls of `{before}`, record with --calls",
+            step.step
+        );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
     Ok(())

@@ -3,6 +3,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `around` | percentiles of the steps around others |
 //! | `asked` | which of the recorded steps a scope asks for |
 //! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
@@ -11,6 +12,7 @@
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
+mod around;
 mod asked;
 mod compare;
 mod counts;
@@ -19,6 +21,7 @@ mod summed;
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io,
     path::Path,
     sync::{
@@ -28,6 +31,7 @@ use std::{
 };
 
 use profiler_scope::Scope;
+use profiler_symbolize::Grouping;
 use tokio::sync::watch;
 
 use self::play::{AskedAges, Begun, Part, Played, Question};
@@ -35,7 +39,7 @@ use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, Editable, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
-    picture::{FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
+    picture::{FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     refusal::scope_refusal,
     running::answer,
     state::{MAX_HISTORY, Terms},
@@ -61,6 +65,35 @@ pub fn replay(path: &Path) -> Result<Handle, OpenError> {
 pub fn compare(path: &Path, before: &Path) -> Result<Handle, OpenError> {
     let before = Recording::open(before)?;
     serve(path, Recording::open(path)?, Some(before))
+}
+
+/// Asks a recording in an open file for pictures with each of these scopes, and leaves them: files that nobody wrote must not
+/// hold up or end who opens them (`fuzz/`).
+///
+/// # Errors
+/// Where it is no recording, or holds nothing.
+pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
+    let mut recording = Recording::of(file, Path::new("a file"))?;
+    let part = Part {
+        begin_ns: recording.begin_ns(),
+        end_ns: u64::MAX,
+        ages: AskedAges::default(),
+    };
+    let times = Some(FlameTimes::OnCpu);
+    let request = FlameRequest::of(Grouping::Function, times);
+    for scope in scopes {
+        let scope = profiler_scope::parse(scope).ok();
+        for question in [Question::Flame(request), Question::Latency] {
+            let Ok(mut played) = play::play(&mut recording, scope.as_ref(), part, question, &|| true) else {
+                continue;
+            };
+            let _ = match question {
+                Question::Flame(request) => played.flame(request).map(|_| ()),
+                Question::Latency => played.latency().map(|_| ()),
+            };
+        }
+    }
+    Ok(())
 }
 
 fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {

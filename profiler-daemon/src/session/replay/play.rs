@@ -7,7 +7,7 @@ use profiler_aggregate::{
     latency::AgeConfig,
     path::{self, Path},
     slots::WindowConfig,
-    threshold::Division,
+    threshold::{Band, Division},
 };
 use profiler_common::record::SpanEnd;
 use profiler_scope::Scope;
@@ -32,6 +32,7 @@ use super::{
         symbols::{Dropped, Named},
         watchers::Watchers,
     },
+    around,
     asked::{self, AskedStep},
     counts::RecordedCounts,
     summed, unreadable,
@@ -58,7 +59,7 @@ pub struct Part {
 }
 
 /// How long calls are remembered by the window and by the moving average; 0 for as long as where it was recorded.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct AskedAges {
     pub window_ns: u64,
     pub half_life_ns: u64,
@@ -119,6 +120,9 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     let (scope, from_ns) = found.ok_or_else(nothing)?;
     let steps = asked::steps(&scope, asked, part.ages(&scope), part.begin_ns)?;
     let mut warnings = scope.warnings.clone();
+    if asked.is_none() {
+        warnings.extend(around::moves(&self::scope(&steps)));
+    }
     let late_ns = from_ns.saturating_sub(part.begin_ns);
     if late_ns > 0 && part.begin_ns > recording.begin_ns() {
         warnings.push(format!(
@@ -199,6 +203,8 @@ pub struct Played {
     steps: Vec<AskedStep>,
     counts: RecordedCounts,
     joined: JoinedCalls,
+    /// As of [`Asked::around`].
+    around: Vec<Option<Band>>,
     path: Path<Call>,
     dropped: path::Dropped,
     pub flame: Option<Flame>,
@@ -227,6 +233,11 @@ pub fn play(
     question: Question,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<Played, SessionError> {
+    let around = around::bands(recording, asked, part, question, is_awaited)?;
+    let asked = Asked {
+        scope: asked,
+        around: &around,
+    };
     let is_summed = question.can_be_summed();
     let played = go_through(recording, asked, part, question, is_awaited, is_summed)?;
     // It ended before the part does: its last windows may have been summed up.
@@ -248,9 +259,22 @@ fn recent_ns(ages: AgeConfig) -> u64 {
         .saturating_add(1_000_000_000)
 }
 
-fn go_through(
+/// The scope that is asked for.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// `None` for the recorded one.
+    pub scope: Option<&'a Scope>,
+    /// What its outer steps with spans ask of durations, where that is known before: see [`around::bands`].
+    pub around: &'a [Option<Band>],
+}
+
+/// Goes through a part once, by its summaries where they answer the question and may.
+///
+/// # Errors
+/// As [`play`].
+pub fn go_through(
     recording: &mut Recording,
-    asked: Option<&Scope>,
+    asked: Asked<'_>,
     part: Part,
     question: Question,
     is_awaited: &dyn Fn() -> bool,
@@ -276,7 +300,7 @@ fn go_through(
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
                 answers: is_summed
-                    .then_some(&|offered| answers(offered, asked, Part { end_ns, ..part }, question)),
+                    .then_some(&|offered| answers(offered, asked.scope, Part { end_ns, ..part }, question)),
             },
             &mut frames,
             |read, _| is_awaited() && playing.take(read),
@@ -311,6 +335,9 @@ fn go_through(
         let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
         reason.push_str(&missing);
     }
+    if asked.around.iter().any(Option::is_some) {
+        reason.push_str("; percentiles of outer steps are exact: those of all calls of the time shown");
+    }
     played.ended = Ending::other(reason);
     Ok(played)
 }
@@ -335,7 +362,7 @@ fn answers(offered: &Offered, asked: Option<&Scope>, part: Part, question: Quest
 
 /// A way through the recording that has not come to its end.
 struct Playing<'a> {
-    asked: Option<&'a Scope>,
+    asked: Asked<'a>,
     part: Part,
     question: Question,
     /// The scope that was told last.
@@ -450,7 +477,7 @@ impl Playing<'_> {
                 .map(|step| {
                     let functions = step.functions.iter();
                     let probes: Vec<_> = functions.flat_map(|function| function.probes.clone()).collect();
-                    let asked = match self.asked {
+                    let asked = match self.asked.scope {
                         Some(_) => asked::without_durations(step),
                         None => step.text.clone(),
                     };
@@ -458,7 +485,7 @@ impl Playing<'_> {
                 })
                 .collect()
         };
-        let count = |scope: &RecordedScope| self.asked.is_none().then_some(scope.steps.len());
+        let count = |scope: &RecordedScope| self.asked.scope.is_none().then_some(scope.steps.len());
         self.recorded
             .as_ref()
             .is_some_and(|before| told(before) != told(scope) || count(before) != count(scope))
@@ -472,7 +499,7 @@ impl Playing<'_> {
             )
         })?;
         let ages = self.part.ages(recorded);
-        let steps = asked::steps(recorded, self.asked, ages, now_ns)?;
+        let steps = asked::steps(recorded, self.asked.scope, ages, now_ns)?;
         let mut counts = std::mem::take(&mut self.counts);
         counts.begin();
         let joined = JoinedCalls::default();
@@ -493,6 +520,7 @@ impl Playing<'_> {
             steps,
             counts,
             joined,
+            around: self.asked.around.to_vec(),
             dropped: path::Dropped::default(),
             flame,
             ages,
@@ -639,9 +667,11 @@ impl Played {
         division::read(&mut self.steps, calls, now_ns);
         let Bands { of_spans, last } = division::bands(&self.steps);
         for (place, StepBand { band, .. }) in of_spans.iter().enumerate() {
-            self.path.set_band(place, *band);
+            let known = self.around.get(place).copied().flatten();
+            let band = known.unwrap_or(*band);
+            self.path.set_band(place, band);
             if let Some(flame) = &mut self.flame {
-                flame.set_band(place, *band);
+                flame.set_band(place, band);
             }
         }
         if let (Some(flame), Some(divider)) = (&mut self.flame, division::divider(&self.steps))
@@ -692,6 +722,12 @@ impl Played {
             .chain(self.own_losses().by_reason())
             .chain(dropped)
             .collect()
+    }
+
+    /// What the last step with spans asks of durations, by all its calls.
+    pub fn last_band(&self) -> Option<Band> {
+        let bands = division::bands(&self.steps).of_spans;
+        bands.last().map(|step| step.band)
     }
 
     /// The latency at the end.
