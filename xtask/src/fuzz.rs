@@ -26,7 +26,7 @@ const TARGETS: [(&str, usize); 10] = [
     ("eh_frame", 4096),
     ("kept", 4096),
     ("recording", 2048),
-    ("recorded", 12288),
+    ("recorded", 4096),
     ("dwarf", 8192),
     ("elf", 12288),
     ("perf_map", 2048),

@@ -46,7 +46,7 @@ pub const MAGIC: &[u8; 8] = b"profrec\n";
 pub const VERSION: u32 = 1;
 
 /// Bytes of the prologue.
-const PROLOGUE_BYTES: u64 = 12;
+pub const PROLOGUE_BYTES: u64 = 12;
 
 /// Bytes of a chunk's content, unfolded, at most.
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;

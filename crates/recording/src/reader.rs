@@ -179,6 +179,12 @@ impl<R: Read + Seek> Reader<R> {
             .is_some_and(|placed| placed.is_behind_hole)
     }
 
+    /// Where the chunk of a number begins, in bytes.
+    #[must_use]
+    pub fn place(&self, number: usize) -> Option<u64> {
+        self.placed.get(number).map(|placed| placed.at)
+    }
+
     /// Where the file ends, if it does so amid a chunk.
     #[must_use]
     pub fn cut(&self) -> Option<Cut> {

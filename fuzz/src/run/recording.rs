@@ -3,7 +3,7 @@
 //! An input is a file as it is; and, with checksums put right, chunks: a byte each for kind and flags, the payload's length in
 //! two bytes, the payload.
 
-use std::io::Cursor;
+use std::{io::Cursor, ops::Range};
 
 use profiler_recording::{Chunk, MAX_CONTENT_BYTES, Reader, Writer};
 
@@ -47,16 +47,34 @@ fn put_right(data: &[u8]) -> Vec<u8> {
         }
         let (kind, flags, length) = (input.byte(), input.byte(), input.short());
         let payload = input.bytes(usize::from(length));
-        let mut head = [0; 36];
-        head[..4].copy_from_slice(b"CHNK");
-        (head[4], head[5]) = (kind, flags);
-        let bytes = u32::try_from(payload.len()).unwrap_or(0);
-        head[8..12].copy_from_slice(&bytes.to_le_bytes());
-        head[12..16].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
-        let checksum = crc32fast::hash(&head[..32]);
-        head[32..].copy_from_slice(&checksum.to_le_bytes());
-        file.extend(head);
-        file.extend(payload);
+        let times = 0..0;
+        push_chunk(&mut file, Head { kind, flags, times }, payload);
     }
     file
+}
+
+/// What the head of a chunk says.
+pub struct Head {
+    /// What is in it.
+    pub kind: u8,
+    /// Whether numbers begin anew.
+    pub flags: u8,
+    /// Of which time it is.
+    pub times: Range<u64>,
+}
+
+/// Appends a chunk whose head is as it should be, whatever its payload is.
+pub fn push_chunk(file: &mut Vec<u8>, said: Head, payload: &[u8]) {
+    let mut head = [0; 36];
+    head[..4].copy_from_slice(b"CHNK");
+    (head[4], head[5]) = (said.kind, said.flags);
+    let bytes = u32::try_from(payload.len()).unwrap_or(0);
+    head[8..12].copy_from_slice(&bytes.to_le_bytes());
+    head[12..16].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    head[16..24].copy_from_slice(&said.times.start.to_le_bytes());
+    head[24..32].copy_from_slice(&said.times.end.to_le_bytes());
+    let checksum = crc32fast::hash(&head[..32]);
+    head[32..].copy_from_slice(&checksum.to_le_bytes());
+    file.extend(head);
+    file.extend(payload);
 }

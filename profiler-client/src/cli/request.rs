@@ -377,6 +377,8 @@ pub struct Record {
     pub force: bool,
     /// How much of it is kept.
     pub keep: Keep,
+    /// Whether what could tell whose it is is left out.
+    pub redact: bool,
     /// What ends it, the first that happens; none: nothing of these.
     pub on: Vec<On>,
     /// How long it goes on once that has happened.

@@ -503,6 +503,63 @@ fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
     unharmed(target);
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_redacted_recording_has_functions_and_not_whose_they_are() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let record = |scope: &str, more: &[&str]| {
+        let arguments = [
+            "record",
+            "-p",
+            &pid,
+            scope,
+            "--duration",
+            "1",
+            "--force",
+            "-o",
+            file,
+        ];
+        run(profiler(&[&arguments[..], more].concat()))
+    };
+    // All that any verb shows of it.
+    let shown = || {
+        let mut shown = String::new();
+        for by in ["function", "line", "module", "thread", "process"] {
+            let ended = run(profiler(&["flame", "--from", file, "--by", by, "--json"])).status(0);
+            shown.push_str(ended.stdout());
+        }
+        let ended = run(profiler(&["latency", "--from", file, "--json"])).status(0);
+        shown + ended.stdout() + ended.stderr()
+    };
+    record("f", &[]).status(0);
+    let open = shown();
+    record("f", &["--redact"]).status(0);
+    let redacted = shown();
+    for secret in ["fixtures/", "engine/"] {
+        assert!(open.contains(secret), "{secret}");
+        assert!(!redacted.contains(secret), "{secret}: {redacted}");
+    }
+    for kept in [
+        "\"slow_inner",
+        "slowpath.c",
+        "recorded with --redact",
+        "process #",
+        "thread (",
+    ] {
+        assert!(redacted.contains(kept), "{kept}: {redacted}");
+    }
+    let before = fs::read(file).unwrap();
+    record("f[i >= 0]", &["--redact"])
+        .status(2)
+        .says("without the condition");
+    assert_eq!(fs::read(file).unwrap(), before, "it is as it was");
+    unharmed(target);
+}
+
 /// Waits until there is a file.
 fn until_there_is(file: &str) {
     let begin = Instant::now();

@@ -21,7 +21,7 @@ use std::{
 };
 
 use profiler_proto::v1;
-use profiler_recording::{Kind, ReadError, Reader};
+use profiler_recording::{Kind, PROLOGUE_BYTES, ReadError, Reader};
 use profiler_symbolize::{Frames, Grouping};
 use prost::Message as _;
 
@@ -58,6 +58,21 @@ pub enum OpenError {
         path: PathBuf,
         /// Why not.
         source: profiler_recording::OpenError,
+    },
+    /// Files were put behind one another.
+    #[error(
+        "{path} is of several recordings behind one another, of {first} and of {second}: the second begins at byte {at}, take them apart there",
+        path = path.display()
+    )]
+    Several {
+        /// Its path.
+        path: PathBuf,
+        /// Where the first was made.
+        first: String,
+        /// Where the second was.
+        second: String,
+        /// Where that begins.
+        at: u64,
     },
     /// Nothing of it was recorded, or all is damaged.
     #[error("{path} has no records: it was cut off before the first", path = .0.display())]
@@ -164,10 +179,11 @@ impl Recording {
     /// # Errors
     /// Where it is none, or holds nothing.
     pub fn of(file: File, path: &Path) -> Result<Self, OpenError> {
-        let reader = Reader::open(file).map_err(|source| OpenError::Refused {
+        let mut reader = Reader::open(file).map_err(|source| OpenError::Refused {
             path: path.to_owned(),
             source,
         })?;
+        refuse_several(&mut reader, path)?;
         let mut is_behind_hole = false;
         let chunks: Vec<Place> = (reader.chunks().enumerate())
             .filter_map(|(number, chunk)| {
@@ -355,6 +371,32 @@ impl Recording {
         }
         Ok(None)
     }
+}
+
+/// Refuses a file with a second beginning: times and numbers of two recordings have nothing to do with each other.
+fn refuse_several(reader: &mut Reader<File>, path: &Path) -> Result<(), OpenError> {
+    let abouts = reader.chunks().enumerate();
+    let mut abouts = abouts.filter_map(|(number, chunk)| (chunk.kind == Kind::About).then_some(number));
+    let (Some(first), Some(second)) = (abouts.next(), abouts.next()) else {
+        return Ok(());
+    };
+    drop(abouts);
+    let mut host = |number| {
+        let content = reader.read(number).ok();
+        let about = content.and_then(|content| v1::RecordingAbout::decode(content.as_slice()).ok());
+        let host = about.map(|about| about.host).filter(|host| !host.is_empty());
+        host.map_or_else(
+            || "a host that is not told".to_owned(),
+            |host| format!("host {host}"),
+        )
+    };
+    let (first, second_host) = (host(first), host(second));
+    Err(OpenError::Several {
+        path: path.to_owned(),
+        first,
+        second: second_host,
+        at: reader.place(second).unwrap_or(0).saturating_sub(PROLOGUE_BYTES),
+    })
 }
 
 /// How far a recording is read.

@@ -804,6 +804,31 @@ fn what_has_no_records_is_not_opened() {
     assert!(refused(&path).contains("no records"), "{}", refused(&path));
     assert!(refused(folder.path()).contains("not a regular file"));
     assert!(refused(&folder.path().join("none")).contains("cannot open"));
+
+    // Two files behind one another.
+    let about = |host: &str| {
+        let about = v1::RecordingAbout {
+            host: host.to_owned(),
+            ..Default::default()
+        };
+        let chunk = Chunk {
+            kind: Kind::About,
+            begins_anew: false,
+            from_ns: 0,
+            to_ns: 0,
+        };
+        let mut writer = Writer::begin(Vec::new()).unwrap();
+        writer.write(chunk, &about.encode_to_vec()).unwrap();
+        writer.into_inner()
+    };
+    let (first, second) = (about("ann"), about("bob"));
+    fs::write(&path, [first.as_slice(), &second].concat()).unwrap();
+    let said = refused(&path);
+    let at = format!("begins at byte {},", first.len());
+    assert!(
+        said.contains("of host ann and of host bob") && said.contains(&at),
+        "{said}"
+    );
 }
 
 proptest! {

@@ -164,21 +164,26 @@ pub fn write(corpus: &Path) -> Result<()> {
     }
     add(corpus, "kept", "seed-table", &KEPT_TABLE.concat())?;
     add(corpus, "recording", "seed-chunks", &CHUNKS.concat())?;
-    add(corpus, "recorded", "seed-released", &recorded()?)?;
+    for (number, input) in recorded()?.iter().enumerate() {
+        add(corpus, "recorded", &format!("seed-{number:02}"), input)?;
+    }
     for (number, (target, text)) in TEXTS.iter().enumerate() {
         add(corpus, target, &format!("seed-{number:02}"), text)?;
     }
     Ok(())
 }
 
-/// The chunks of [`RECORDING`], each with its kind, flags and length before it.
-fn recorded() -> Result<Vec<u8>> {
+/// Chunks of [`RECORDING`], each with its kind, flags and length before it: the first ones, and each summary of its first minute
+/// with the records that begin where it does.
+fn recorded() -> Result<Vec<Vec<u8>>> {
     let path = workspace::root().join(RECORDING);
     let told = |error: &dyn std::fmt::Display| Error::told(format!("{}: {error}", path.display()));
     let file = fs::File::open(&path).map_err(Error::file("open", &path))?;
     let mut reader = Reader::open(file).map_err(|error| told(&error))?;
     let chunks: Vec<Chunk> = reader.chunks().copied().collect();
-    let mut input = Vec::new();
+    let mut first = Vec::new();
+    let mut summaries = Vec::new();
+    let mut records: Option<(Chunk, Vec<u8>)> = None;
     for (number, chunk) in chunks.iter().enumerate() {
         let content = reader.read(number).map_err(|error| told(&error))?;
         let kind = match chunk.kind {
@@ -187,15 +192,24 @@ fn recorded() -> Result<Vec<u8>> {
             Kind::Calls => 4,
             Kind::About | Kind::Other(_) => continue,
         };
+        let mut part = vec![kind, u8::from(chunk.begins_anew)];
         let length = u16::try_from(content.len()).map_err(|error| told(&error))?;
-        if input.len() + content.len() + 4 > BYTES_MAX {
-            break;
+        part.extend(length.to_le_bytes());
+        part.extend(content);
+        if chunk.kind == Kind::Records {
+            if summaries.is_empty() {
+                first.extend_from_slice(&part);
+            }
+            if chunk.begins_anew && chunk.from_ns < chunk.to_ns && records.is_none() {
+                records = Some((*chunk, part));
+            }
+        } else if let Some((of, records)) = &records
+            && of.from_ns == chunk.from_ns
+        {
+            summaries.push([records.as_slice(), &part].concat());
         }
-        input.extend([kind, u8::from(chunk.begins_anew)]);
-        input.extend(length.to_le_bytes());
-        input.extend(content);
     }
-    Ok(input)
+    Ok([vec![first], summaries].concat())
 }
 
 fn add(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> Result<()> {

@@ -38,6 +38,10 @@ pub struct RecordArgs {
     /// Keep at least this long, in seconds or with a unit (90s, 10m), and drop older minutes from time to time
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub max_age: Option<Span>,
+    /// Leave out what could tell whose program it is: folders of files, command lines, names of threads, the host, warnings.
+    /// Functions' names and files' own names stay. A scope with a condition on a value is refused
+    #[arg(long)]
+    pub redact: bool,
     /// Go on until this happens, and for --after behind it: 'f[>= 50ms]', a call of a recorded step; 'window p99 of f >
     /// 20ms for 5s'; or signal, which is SIGUSR1. Repeatable: the first that happens. Without --max-size and --max-age,
     /// two minutes before it are kept

@@ -39,6 +39,7 @@ pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
         output: args.output,
         force: args.force,
         keep: Keep::default(),
+        redact: false,
         on: Vec::new(),
         after: Duration::ZERO,
     })
@@ -100,6 +101,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
             max_bytes: args.max_size.map(|size| size.0),
             max_age: args.max_age.map(|span| span.0).or(before),
         },
+        redact: args.redact,
         on,
         after: args.after.0,
     })

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `file` | the file: a new one at its path, and one without its oldest minutes |
 //! | `recorder` | messages on their way into it |
+//! | `redacted` | what is left out of messages that are not to tell whose they are |
 //! | `awaited` | the conditions that it waits for |
 
 mod awaited;
 mod file;
 mod recorder;
+mod redacted;
 
 use std::io;
 
@@ -49,17 +51,26 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     .await?;
     warnings(&attached.session.warnings);
     awaited.check(&attached.session.scope)?;
+    if request.redact {
+        let checked = redacted::check(&attached.session.scope);
+        checked.map_err(|error| Failure::usage(format!("{}.", terminal(&error.to_string()))))?;
+    }
 
     // From here on there is something in it.
     let file = file.take_place().map_err(|error| failed(&error))?;
-    let mut recorder = Recorder::begin(file, &target, request.keep).map_err(|error| failed(&error))?;
+    let target = (!request.redact).then_some(target.as_str());
+    let mut recorder = Recorder::begin(file, target, request.keep).map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
     let mut run = Run::begin(request.duration, stop, owned, &attached);
     awaited.is_to_end(&mut run);
     // A second stream would begin where the first has ended, and knows nothing of what lies between.
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
-        .watch(stream, again, |message: v1::WatchRecordsResponse| {
+        .watch(stream, again, |mut message: v1::WatchRecordsResponse| {
+            if request.redact {
+                let redacted = redacted::redact(&mut message);
+                redacted.map_err(|error| Failure::failed(format!("{}.", terminal(&error.to_string()))))?;
+            }
             if let Some(happened) = awaited.take(&message) {
                 drop(std::mem::take(&mut progress));
                 note(&happened);

@@ -97,23 +97,25 @@ impl Sum {
 }
 
 impl Recorder {
-    /// Begins a recording of a target.
+    /// Begins a recording of a target; of `None` where the file is not to tell whose and where it is.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn begin(file: Placed, target: &str, keep: Keep) -> io::Result<Self> {
+    pub fn begin(file: Placed, target: Option<&str>, keep: Keep) -> io::Result<Self> {
         let mut writer = Writer::begin(file.file.try_clone()?)?;
         let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let system = rustix::system::uname();
         let now_ns = nanoseconds(monotonic.tv_sec, monotonic.tv_nsec);
+        let told = |text: &str| target.map_or_else(String::new, |_| text.to_owned());
         let about = v1::RecordingAbout {
             writer: concat!("profiler ", env!("CARGO_PKG_VERSION")).to_owned(),
-            host: system.nodename().to_string_lossy().into_owned(),
-            kernel: system.release().to_string_lossy().into_owned(),
+            host: told(&system.nodename().to_string_lossy()),
+            kernel: told(&system.release().to_string_lossy()),
             monotonic_ns: now_ns,
             since_1970_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
-            target: target.to_owned(),
+            target: target.unwrap_or_default().to_owned(),
+            redacted: target.is_none(),
         };
         let chunk = Chunk {
             kind: Kind::About,

@@ -1,0 +1,207 @@
+//! What is left out of a recording with `--redact`: what a program's own data, its user or its machine could be told by.
+//!
+//! Functions' names stay, and the last component of the paths of files.
+
+use profiler_proto::v1;
+use profiler_scope::{Place, Scope};
+
+/// Said by each view of such a recording.
+const NOTE: &str = "recorded with --redact: folders, host, command lines, names of threads and the session's warnings are left out";
+
+/// A scope that names values.
+#[derive(Debug, thiserror::Error)]
+#[error("--redact leaves values out, and `{0}` has a condition on one: record it without the condition")]
+pub struct NamesValue(String);
+
+/// Looks whether a scope can be recorded without values.
+///
+/// # Errors
+/// Where it has a condition on one.
+pub fn check(text: &str) -> Result<(), NamesValue> {
+    scope(text).map(|_| ())
+}
+
+/// Leaves out of a message what is not to be in the file.
+///
+/// # Errors
+/// Where its scope has a condition on a value.
+pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> {
+    if let Some(recorded) = &mut message.scope {
+        recorded.text = scope(&recorded.text)?;
+        recorded.warnings = vec![NOTE.to_owned()];
+        for step in &mut recorded.steps {
+            step.text = scope(&step.text)?;
+            let functions = step.functions.iter_mut();
+            for function in functions.filter_map(|recorded| recorded.function.as_mut()) {
+                function.name = without_folders(&function.name);
+                function.linkage_name = without_folders(&function.linkage_name);
+                function.file = last_component(&function.file);
+                function.module = last_component(&function.module);
+            }
+        }
+    }
+    for frame in &mut message.frames {
+        frame.function = without_folders(&frame.function);
+        frame.file = last_component(&frame.file);
+        frame.module = last_component(&frame.module);
+        let is_thread = |thread: &&v1::RecordedThread| thread.thread_frame == frame.id;
+        if let Some(thread) = message.threads.iter().find(is_thread) {
+            frame.function = format!("thread ({})", thread.tid);
+        }
+        if (message.threads.iter()).any(|thread| thread.process_frame == frame.id) {
+            // Processes of one command line are one, and those of others stay apart.
+            frame.function = format!("process #{}", frame.id);
+        }
+    }
+    message.final_reason = without_folders(&message.final_reason);
+    Ok(())
+}
+
+/// A scope's text without the folders of files.
+fn scope(text: &str) -> Result<String, NamesValue> {
+    let names_value = || NamesValue(text.to_owned());
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let mut scope: Scope = profiler_scope::parse(text).map_err(|_| names_value())?;
+    for step in &mut scope.steps {
+        if !step.conditions.is_empty() {
+            return Err(names_value());
+        }
+        match &mut step.place {
+            Place::Line { file, .. } | Place::Branch { file, .. } | Place::Call { file, .. } => {
+                *file = last_component(file);
+            }
+            Place::Address { module, .. } => *module = last_component(module),
+            Place::Function(_)
+            | Place::Inlined(_)
+            | Place::SystemCall(_)
+            | Place::KernelFunction(_)
+            | Place::Tracepoint { .. } => {}
+        }
+    }
+    Ok(scope.to_string())
+}
+
+fn last_component(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// A text whose absolute paths have only their last component: names of functions that an interpreter compiled have such.
+fn without_folders(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = path_begin(rest, kept.chars().next_back()) {
+        kept.push_str(&rest[..at]);
+        let path = &rest[at..];
+        let ends = |c: char| c.is_whitespace() || "()<>\"',;".contains(c);
+        let end = path.find(ends).unwrap_or(path.len());
+        kept.push_str(&last_component(&path[..end]));
+        rest = &path[end..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// Where an absolute path begins: at a slash that is not amid a word, nor by itself.
+fn path_begin(text: &str, mut before: Option<char>) -> Option<usize> {
+    for (at, c) in text.char_indices() {
+        let is_begin = c == '/' && !before.is_some_and(|before| before.is_alphanumeric() || before == '_');
+        let next = text[at + c.len_utf8()..].chars().next();
+        if is_begin && next.is_some_and(|next| next.is_alphanumeric() || "/._-~@".contains(next)) {
+            return Some(at);
+        }
+        before = Some(c);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lose_their_folders_and_names_stay() {
+        for (text, kept) in [
+            ("LazyCompile:~f /home/ann/a.js:1", "LazyCompile:~f a.js:1"),
+            ("py::f:/home/ann/a.py", "py::f:a.py"),
+            ("* file:///home/ann/a.mjs:3:1", "* file:a.mjs:3:1"),
+            ("ns::operator/(int)", "ns::operator/(int)"),
+            ("a(b / c)", "a(b / c)"),
+            ("github.com/ann/pkg.F", "github.com/ann/pkg.F"),
+            ("/srv/x/y (/srv/z)", "y (z)"),
+            ("", ""),
+        ] {
+            assert_eq!(without_folders(text), kept);
+        }
+    }
+
+    #[test]
+    fn a_message_has_nothing_left_of_what_is_secret() {
+        let function = v1::Function {
+            name: "handle".to_owned(),
+            file: "/home/secret/src/a.c".to_owned(),
+            module: "/home/secret/bin/server".to_owned(),
+            ..Default::default()
+        };
+        let frame = |id, function: &str, module: &str| v1::Frame {
+            id,
+            function: function.to_owned(),
+            file: "/home/secret/src/a.c".to_owned(),
+            module: module.to_owned(),
+            ..Default::default()
+        };
+        let mut message = v1::WatchRecordsResponse {
+            scope: Some(v1::RecordedScope {
+                text: "handle/\"/home/secret/src/a.c\":3".to_owned(),
+                steps: vec![
+                    v1::RecordedStep {
+                        text: "handle".to_owned(),
+                        functions: vec![v1::RecordedFunction {
+                            function: Some(function),
+                            ..Default::default()
+                        }],
+                        gates: 0,
+                    },
+                    v1::RecordedStep {
+                        text: "\"/home/secret/src/a.c\":3".to_owned(),
+                        ..Default::default()
+                    },
+                ],
+                warnings: vec!["/home/secret/bin/server has no symbols".to_owned()],
+                ..Default::default()
+            }),
+            frames: vec![
+                frame(1, "handle", "/home/secret/bin/server"),
+                frame(2, "secret-worker (41)", "[thread]"),
+                frame(3, "server --password secret", "[process]"),
+            ],
+            threads: vec![v1::RecordedThread {
+                id: 1,
+                pid: 40,
+                tid: 41,
+                thread_frame: 2,
+                process_frame: 3,
+            }],
+            final_reason: "gone: /home/secret/bin/server".to_owned(),
+            ..Default::default()
+        };
+        redact(&mut message).unwrap();
+        let text = format!("{message:?}");
+        assert!(!text.contains("secret"), "{text}");
+        for kept in [
+            "\"handle\"",
+            "\"a.c\"",
+            "\"server\"",
+            "handle/a.c:3",
+            "thread (41)",
+            "process #3",
+        ] {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
+        let refused = check("handle[user == \"ann\"]").unwrap_err().to_string();
+        assert!(refused.contains("without the condition"), "{refused}");
+        check("handle[>= p95]/parse").unwrap();
+        check("").unwrap();
+    }
+}
