@@ -132,6 +132,13 @@ async fn serve(arguments: &Arguments, handle: Handle) -> Result<(), Box<dyn std:
         tracing::info!(socket = %arguments.socket.display(), "listening");
         notify(sd_notify::NotifyState::Ready);
     };
+    let mut marks = signal(SignalKind::user_defined1())?;
+    tokio::spawn(async move {
+        while marks.recv().await.is_some() {
+            tracing::info!("SIGUSR1: recordings that wait for a signal are kept");
+            rpc::signal_recordings();
+        }
+    });
     let stopped = {
         let handle = handle.clone();
         async move {
@@ -160,7 +167,7 @@ fn notify(state: sd_notify::NotifyState<'_>) {
     }
 }
 
-/// The signals that stop the daemon.
+/// The signals that stop the daemon. SIGUSR1 does not.
 struct Stop {
     terminate: Signal,
     interrupt: Signal,

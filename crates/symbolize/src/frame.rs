@@ -111,6 +111,24 @@ impl Frame {
         }
     }
 
+    /// A frame that no stack has: it says which build a module is.
+    pub(super) fn of_build(module: &Arc<str>, build_id: &Arc<[u8]>) -> Self {
+        Self {
+            nameable: Some(Nameable {
+                build_id: Arc::clone(build_id),
+                address: 0,
+            }),
+            ..Self::named("", module, false)
+        }
+    }
+
+    /// The build-id of the frame's module, where that is what it stands for.
+    #[must_use]
+    pub fn build(&self) -> Option<&[u8]> {
+        let nameable = self.nameable.as_ref().filter(|_| self.function.is_empty());
+        nameable.map(|nameable| &*nameable.build_id)
+    }
+
     fn is_root(&self) -> bool {
         let roots: &[&str] = if self.kernel { &ROOTS_KERNEL } else { &ROOTS_USER };
         !self.inlined && roots.contains(&&*self.function)

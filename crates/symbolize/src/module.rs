@@ -28,6 +28,8 @@ pub(super) type Resolved = Arc<[FrameId]>;
 pub(super) struct Module {
     name: Arc<str>,
     build_id: Option<Arc<[u8]>>,
+    /// Whether a frame says which build it is.
+    is_build_told: bool,
     sources: Sources,
     symbols: Option<Symbols>,
     variables: Option<Symbols>,
@@ -43,6 +45,7 @@ impl Module {
         Self {
             name: name.into(),
             build_id: elf.build_id().map(Into::into),
+            is_build_told: false,
             sources: Sources::new(elf, home),
             symbols: None,
             variables: None,
@@ -73,6 +76,11 @@ impl Module {
         }
         if !self.sources.is_intact() {
             return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
+        }
+        if let Some(build_id) = &self.build_id
+            && !std::mem::replace(&mut self.is_build_told, true)
+        {
+            frames.intern(Frame::of_build(&self.name, build_id));
         }
         self.sources.find(finder);
         let found = self.look_up(address, frames);

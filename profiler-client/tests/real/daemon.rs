@@ -76,6 +76,11 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// What it tells its service manager next.
     pub fn told(&self) -> String {
         let mut message = [0; 256];

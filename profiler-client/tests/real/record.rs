@@ -571,6 +571,43 @@ fn until_there_is(file: &str) {
 
 #[test]
 #[ignore = "needs root"]
+fn a_signal_to_the_daemon_reaches_all_recordings_that_wait_for_one() {
+    let daemon = Daemon::start();
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let record = |name: &str, on: &str| {
+        let file = file(name);
+        let arguments = [
+            "record", "-p", &pid, "f", "-o", &file, "--on", on, "--after", "0.2",
+        ];
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorders = [record("a", "signal"), record("b", "signal")];
+    let other = record("c", "f[>= 100s]");
+    // From its first message on, a signal is one.
+    let bytes = |name: &str| fs::metadata(file(name)).unwrap().len();
+    for name in ["a", "b", "c"] {
+        until_there_is(&file(name));
+        let (begin, before) = (Instant::now(), bytes(name));
+        while bytes(name) == before {
+            assert!(begin.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    daemon.signal(Signal::USR1);
+    for recorder in recorders {
+        recorder.end().status(0).says("SIGUSR1 happened");
+    }
+    other.interrupt();
+    other.end().status(0).says("no condition of --on has held");
+    assert!(daemon.stop() == Some(0));
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn the_daemon_is_recorded_like_any_process() {
     let daemon = Daemon::start();
     let target = busy();

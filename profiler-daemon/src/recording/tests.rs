@@ -10,7 +10,7 @@ use profiler_common::{
 };
 use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
-use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Stacks};
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -417,12 +417,48 @@ fn two_recordings_are_held_against_each_other() {
     let picture = replay.comparison("f[< p97]", (BATCH_NS, 2 * BATCH_NS)).unwrap();
     assert_eq!(by_function(&picture), expected((8 * fast, fast), (0, 0)));
 
+    let says_builds = |picture: &FlamePicture| picture.ended.as_ref().unwrap().reason.contains("builds");
+    assert!(!says_builds(&picture));
+
     let refused = replay.comparison("g", all).unwrap_err();
     assert!(refused.contains("was not recorded"), "{refused}");
     let refused = replay.comparison("f", (9 * BATCH_NS, u64::MAX)).unwrap_err();
     assert!(refused.contains("it has nothing after"), "{refused}");
     let refused = Replay::of(&long).comparison("f", all).unwrap_err();
     assert!(refused.contains("no other recording"), "{refused}");
+}
+
+#[test]
+fn builds_of_modules_that_differ_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorded_with = |build_id: u8| {
+        let path = folder.path().join(build_id.to_string());
+        let mut target = Target::new();
+        let build = Frame {
+            function: "".into(),
+            module: "server".into(),
+            nameable: Some(Nameable {
+                build_id: vec![build_id; 20].into(),
+                address: 0,
+            }),
+            ..target.frames[0].clone()
+        };
+        target.frames.push(build);
+        let batches = [target.first(), target.next(), target.next()];
+        write(&path, &batches);
+        path
+    };
+    let (first, second) = (recorded_with(1), recorded_with(2));
+    let reason = |after: &Path, before: &Path| {
+        let picture = Replay::comparing(after, before)
+            .comparison("f", (0, u64::MAX))
+            .unwrap();
+        picture.ended.as_ref().unwrap().reason.clone()
+    };
+    let other = reason(&second, &first);
+    assert!(other.contains("other builds than before: server"), "{other}");
+    let same = reason(&first, &first);
+    assert!(!same.contains("builds"), "{same}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl FlameDelta {
             .iter()
             .enumerate()
             .skip(self.frames)
+            .filter(|(_, frame)| frame.build().is_none())
             .map(frame)
             .collect();
         self.frames = picture.frames.len();

@@ -28,6 +28,7 @@ mod flame_delta;
 mod latency_delta;
 pub(crate) use latency_delta::histogram;
 pub(crate) mod records;
+pub use records::signal as signal_recordings;
 mod server;
 mod sessions;
 mod source;

@@ -1,6 +1,12 @@
 //! Records as messages: names, stacks and threads are told once, what was counted as what came since the message before.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 use profiler_proto::v1;
@@ -14,6 +20,14 @@ use crate::{
         RecordedScope, Sampling, SpanLosses, Task,
     },
 };
+
+/// How often SIGUSR1 has come to the daemon.
+static SIGNALLED: AtomicU64 = AtomicU64::new(0);
+
+/// Tells all streams of records, with their next message, that SIGUSR1 has come.
+pub fn signal() {
+    SIGNALLED.fetch_add(1, Ordering::Relaxed);
+}
 
 /// Time after which numbers begin anew, so that what came long ago is not needed to understand the rest.
 const ANEW_NS: u64 = 60_000_000_000;
@@ -84,13 +98,22 @@ pub struct Messages {
     seq: u64,
     /// All frames, by number.
     frames: Vec<Frame>,
+    /// Those that say which builds modules are.
+    builds: Vec<FrameId>,
     told: Told,
     before: Option<Before>,
+    /// As of [`SIGNALLED`], with the message before; `None` before the first.
+    signalled: Option<u64>,
 }
 
 impl Messages {
     /// The next message of the stream.
     pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
+        let ids = self.frames.len()..;
+        let builds = ids
+            .zip(batch.frames.iter())
+            .filter(|(_, frame)| frame.build().is_some());
+        self.builds.extend(builds.map(|(id, _)| FrameId(number(id))));
         self.frames.extend(batch.frames.iter().cloned());
         let is_first = self.before.is_none();
         let before = self.before.get_or_insert_with(|| Before::of(batch));
@@ -98,7 +121,10 @@ impl Messages {
             || !Arc::ptr_eq(&before.scope, &batch.scope)
             || batch.from_ns >= self.told.since_ns + ANEW_NS
             || self.told.nodes.len() > MAX_NODES;
+        let signalled = SIGNALLED.load(Ordering::Relaxed);
+        let before_signalled = self.signalled.replace(signalled);
         let mut message = v1::WatchRecordsResponse {
+            signalled: before_signalled.is_some_and(|before| before != signalled),
             seq: self.seq,
             dropped: batch.dropped.saturating_sub(before.dropped),
             r#final: batch.ended.is_some(),
@@ -119,6 +145,9 @@ impl Messages {
             message.scope = Some(scope(&batch.scope, &before.readings));
         }
         self.told.last_ns = batch.from_ns;
+        for build in &self.builds {
+            self.told.tell_frame(*build, &self.frames, &mut message);
+        }
         for record in batch.records.iter() {
             let record = match record {
                 Recorded::Sample(sample) => {

@@ -93,7 +93,8 @@ impl Awaited {
     pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Option<String> {
         let from_ns = *self.from_ns.get_or_insert(message.from_ns);
         let signalled = self.signalled.as_ref();
-        let is_signalled = signalled.is_some_and(|signalled| signalled.load(Ordering::Relaxed));
+        let is_signalled =
+            signalled.is_some_and(|signalled| message.signalled || signalled.load(Ordering::Relaxed));
         let mut condition = is_signalled.then(|| "SIGUSR1".to_owned());
         for trigger in &mut self.triggers {
             if trigger.take(message) {

@@ -835,6 +835,18 @@ fn an_hour() {
             since.elapsed()
         );
     }
+    // A threshold that is moved, and a minute that is.
+    let shown = |scope: &str, begin_ns, end_ns| {
+        let since = Instant::now();
+        let session = replay.session(scope, begin_ns, end_ns).unwrap();
+        replay.flame_by(&session, Grouping::Function).unwrap();
+        since.elapsed()
+    };
+    shown("a[>= p50]", 0, u64::MAX);
+    let moved = (51..100).map(|percentile| shown(&format!("a[>= p{percentile}]"), 0, u64::MAX));
+    println!("scrubbed through percentiles: {:?} at most", moved.max().unwrap());
+    let moved = (0..59).map(|minute| shown("a[>= p95]", minute * MINUTE_NS, (minute + 1) * MINUTE_NS));
+    println!("scrubbed through minutes: {:?} at most", moved.max().unwrap());
     for scope in ["a", "a[>= p99.9]"] {
         let since = Instant::now();
         let session = replay.session(scope, 0, u64::MAX).unwrap();

@@ -1,6 +1,9 @@
 //! Two parts of recordings in one picture: which shares grew, and which shrank.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use profiler_aggregate::calltree::{FrameId, NodeId};
 use profiler_symbolize::{Frame, Grouping};
@@ -68,6 +71,7 @@ pub fn picture(
     request: FlameRequest,
 ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
     let variant = after.variant(request);
+    let other_builds = other_builds(&after.frames, &before.frames);
     let matched = Matched::new(&after.frames, &before.frames, variant.kind.by);
     let mut lost = after.sample_losses(variant.kind.times);
     for (reason, count) in before.sample_losses(variant.kind.times) {
@@ -86,11 +90,18 @@ pub fn picture(
     );
     let nodes = compared.tree.nodes_after(NodeId::NONE);
     let nodes = nodes.map(|(_, node)| (node.parent.0, node.frame.0, node.complete));
-    let ended = if after.ended == before.ended {
+    let mut ended = if after.ended == before.ended {
         after.ended
     } else {
         Ending::other(format!("{}; before: {}", after.ended.reason, before.ended.reason))
     };
+    if !other_builds.is_empty() {
+        ended = Ending::other(format!(
+            "{}; other builds than before: {} (functions are compared by name)",
+            ended.reason,
+            other_builds.join(", ")
+        ));
+    }
     let picture = FlamePicture {
         seq: 0,
         scope: after.scope,
@@ -110,6 +121,27 @@ pub fn picture(
     let (sender, receiver) = watch::channel(None);
     sender.send_replace(Some(Arc::new(picture)));
     Ok(receiver)
+}
+
+/// The modules that both have samples of, in other builds.
+fn other_builds<'a>(after: &'a [Frame], before: &'a [Frame]) -> Vec<&'a str> {
+    let (after, before) = (builds(after), builds(before));
+    let both = after.into_iter().filter_map(|(module, builds)| {
+        let others = before.get(module)?;
+        (builds != *others).then_some(module)
+    });
+    both.collect()
+}
+
+/// The build-ids of modules.
+fn builds(frames: &[Frame]) -> BTreeMap<&str, BTreeSet<&[u8]>> {
+    let mut builds: BTreeMap<&str, BTreeSet<&[u8]>> = BTreeMap::new();
+    for frame in frames {
+        if let Some(build) = frame.build() {
+            builds.entry(&frame.module).or_default().insert(build);
+        }
+    }
+    builds
 }
 
 /// The frames of two recordings, those of the same function once.
