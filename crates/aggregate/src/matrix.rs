@@ -56,6 +56,19 @@ impl<N: Number> Sides<N> {
 
 type Row<N> = Vec<(u16, Cell<N>)>;
 
+/// Where a bin is in a row, or would be; it is not before `from`, and likely near it.
+fn position<N>(row: &Row<N>, from: usize, bin: u16) -> Result<usize, usize> {
+    let (mut from, mut step, mut to) = (from, 1, from);
+    while row.get(to).is_some_and(|(other, _)| *other < bin) {
+        from = to + 1;
+        to += step;
+        step *= 2;
+    }
+    let to = row.len().min(to + 1);
+    let at = row[from..to].binary_search_by_key(&bin, |&(bin, _)| bin);
+    at.map(|at| from + at).map_err(|at| from + at)
+}
+
 /// Cells by node and bucket. A full one folds its rarest stacks into `other`, then coarsens bins.
 ///
 /// The row of [`NodeId::NONE`] is no stack: there the samples that belong to no span are counted,
@@ -108,14 +121,14 @@ impl<N: Number> Matrix<N> {
         for (bucket, cell) in cells {
             let bin = self.bin(node, bucket);
             let row = &mut self.rows[node.index()];
-            match row[behind..].binary_search_by_key(&bin, |&(bin, _)| bin) {
+            match position(row, behind, bin) {
                 Ok(at) => {
-                    behind += at;
-                    row[behind].1 += cell;
+                    behind = at;
+                    row[at].1 += cell;
                 }
                 Err(at) => {
-                    behind += at;
-                    row.insert(behind, (bin, cell));
+                    behind = at;
+                    row.insert(at, (bin, cell));
                     self.cells += 1;
                 }
             }

@@ -37,7 +37,7 @@ pub use self::{
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{
-        Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, ProbingArgs, RecordedTime,
+        Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, NotFromArgs, ProbingArgs, RecordedTime,
         SessionMakingArgs, TargetArgs,
     },
     spans::SpansArgs,

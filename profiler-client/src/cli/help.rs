@@ -93,6 +93,7 @@ pub const TOP: &str = help!(
     "Examples:
   profiler top -p 4211                               where its time goes, by function
   profiler top -p 4211 'handle_request[>= p95]'      ... inside of slow calls
+  profiler top --from a.profrec                       ... of a recording
   profiler top -p 4211 --duration 10 --json | jq -r 'select(.type == \"function_time\").function'
 
 In a terminal the list is redrawn; piped, it is printed at the end. Self is the time while a function

@@ -37,7 +37,7 @@ use self::{
     waits::waits,
 };
 use super::{
-    args::{Cli, FromArgs, HostArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
+    args::{Cli, FromArgs, HostArgs, NotFromArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
     exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
@@ -79,17 +79,22 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             let request = tui(args, given.host)?;
             (place, Request::Tui(Box::new(request)))
         }
-        Verb::Top(mut args) => (host(std::mem::take(&mut args.host))?, Request::Top(top(args)?)),
+        Verb::Top(mut args) => (
+            place_of(std::mem::take(&mut args.host), args.from.as_ref())?,
+            Request::Top(top(args)?),
+        ),
         Verb::Latency(mut args) => (
             place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,
         ),
         Verb::Trace(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Trace)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             dry_run::or_estimate(args.dry_run, Request::Trace(trace(args)?))?,
         ),
         Verb::Spans(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Spans)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             dry_run::or_estimate(args.dry_run, Request::Spans(spans(args)?))?,
         ),
         Verb::Flame(mut args) => (
@@ -98,19 +103,23 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         ),
         Verb::Diff(args) => diff(args)?,
         Verb::Waits(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Waits)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             Request::Waits(waits(args)?),
         ),
         Verb::Timeline(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Timeline)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             Request::Timeline(timeline(args)?),
         ),
         Verb::Syscalls(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Syscalls)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             Request::Syscalls(syscalls(args)?),
         ),
         Verb::Explain(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            not_recorded(&args.recording, Instead::Explain)
+                .and_then(|()| host(std::mem::take(&mut args.host)))?,
             dry_run::or_estimate(args.dry_run, Request::Explain(explain(args)?))?,
         ),
         Verb::Record(mut args) => (
@@ -174,6 +183,53 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
         )));
     }
     Ok(Host::Socket(PathBuf::from(path)))
+}
+
+/// A verb that a recording cannot answer, and what does instead.
+#[derive(Clone, Copy)]
+enum Instead {
+    Trace,
+    Spans,
+    Waits,
+    Timeline,
+    Syscalls,
+    Explain,
+}
+
+impl Instead {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Trace => {
+                "trace: hits and values are not recorded: trace --format writes those of a run into a file"
+            }
+            Self::Spans => {
+                "spans: a recording keeps how long calls took, not what each did: `latency --from` lists the slowest of its end, `flame --from FILE 'f[>= p99]'` shows where slow ones spent their time"
+            }
+            Self::Waits => {
+                "waits: who was waited for is not recorded: `flame --from FILE 'f[>= p99]' --off-cpu` shows where slow calls waited"
+            }
+            Self::Timeline => {
+                "timeline: what each thread did at each moment is not recorded: `flame --from FILE --by thread --time A..B` shows a part of the time by thread"
+            }
+            Self::Syscalls => {
+                "syscalls: system calls are not recorded: record the ones in question as steps, as in 'f/syscall:read', for `latency --from`"
+            }
+            Self::Explain => {
+                "explain: values and lines are not recorded: `flame --from FILE 'f[>= p95]' --diff` shows what slow calls do more of"
+            }
+        }
+    }
+}
+
+/// Refuses a recording, with what can be asked of one.
+fn not_recorded(args: &NotFromArgs, instead: Instead) -> Result<(), Failure> {
+    match &args.from {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format!(
+            "{}. Of a recording, flame, latency, top, tui and diff are shown; for this, look at the process itself (-p PID).",
+            instead.words()
+        ))),
+    }
 }
 
 /// The recording that is looked at, or else where the daemon is.

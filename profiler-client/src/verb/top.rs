@@ -48,7 +48,7 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
                 FlameState::apply,
                 |state, target, (columns, rows)| {
                     let times = FunctionTimes::of(state, request.sort);
-                    top::screen(&times, state, target, began.elapsed(), (columns, rows))
+                    top::screen(&times, state, target, attached.elapsed(began), (columns, rows))
                 },
             )
         })
@@ -60,7 +60,7 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
             output::ndjson(top::json(&times, &state, request.number))?;
         } else {
             live.print(&top::lines(&times, &state, request.number, None))?;
-            note(&top::summary(&state, began.elapsed()));
+            note(&top::summary(&state, attached.elapsed(began)));
         }
     }
     ended.result(state.started)

@@ -397,6 +397,17 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
     from(&["flame", "--from", &there, "-p", &pid])
         .status(2)
         .says("cannot be used with");
+    for verb in ["spans", "waits", "trace", "timeline", "syscalls", "explain"] {
+        from(&[verb, "--from", &there, "f"])
+            .status(2)
+            .says("look at the process itself");
+    }
+    let top = from(&["top", "--from", &there, "--json"]).status(0);
+    let objects = top.objects();
+    assert!(
+        objects.iter().any(|object| object["function"] == "f"),
+        "{objects:?}"
+    );
     from(&["flame", "--from", &there, "--time", "9m.."])
         .status(2)
         .says("it has nothing after 540.000 s");

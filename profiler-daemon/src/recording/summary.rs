@@ -65,11 +65,8 @@ impl Summarizer {
     pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Summaries {
         let mut ended = Summaries::default();
         if message.begins_anew {
-            let minute = self.minute.take();
-            let open = minute.as_ref().map(Minute::open).unwrap_or_default();
-            // Two edits at once have nothing between them.
-            let minute = minute.filter(|minute| minute.told.from_ns < minute.told.to_ns);
-            ended = minute.map(Minute::end).unwrap_or_default();
+            let open = self.minute.as_ref().map(Minute::open).unwrap_or_default();
+            ended = self.end();
             self.minute = Minute::begin(message, open);
         }
         if let Some(minute) = &mut self.minute
@@ -78,6 +75,14 @@ impl Summarizer {
             self.minute = None;
         }
         ended
+    }
+
+    /// What came since numbers began anew comes to, where nothing more comes.
+    pub fn end(&mut self) -> Summaries {
+        // Two edits at once have nothing between them.
+        let minute = self.minute.take();
+        let minute = minute.filter(|minute| minute.told.from_ns < minute.told.to_ns);
+        minute.map(Minute::end).unwrap_or_default()
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, DryRunArgs, HostArgs, ProbingArgs, TargetArgs,
+    Color, DryRunArgs, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler explain`.
@@ -15,6 +15,9 @@ pub struct ExplainArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// No recording.
+    #[command(flatten)]
+    pub recording: NotFromArgs,
     /// How long to look, in seconds or with a unit; Ctrl-C ends it earlier
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]
     pub duration: Span,

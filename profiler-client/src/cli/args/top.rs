@@ -1,10 +1,13 @@
 //! The flags of `top`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, HostArgs, SessionMakingArgs, TargetArgs,
+    Color, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs,
+    shared::recorded_time,
 };
 use crate::state::functions::Sort;
 
@@ -16,6 +19,14 @@ pub struct TopArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// Look at a recording made by `profiler record`. SCOPE is by default the recorded one; it may leave out steps
+    /// from the end, and have other conditions on durations
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "frequency"])]
+    pub from: Option<PathBuf>,
+    /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
+    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    pub time: Option<RecordedTime>,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, HostArgs, ProbingArgs, TargetArgs,
+    Color, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler waits`.
@@ -17,6 +17,9 @@ pub struct WaitsArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// No recording.
+    #[command(flatten)]
+    pub recording: NotFromArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols", "allocations"])]
     pub session: Option<String>,

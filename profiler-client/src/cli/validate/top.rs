@@ -2,19 +2,23 @@
 
 use super::{
     super::{
-        args::TopArgs,
+        args::{FromArgs, TopArgs},
         exit::Failure,
         request::{SessionChoice, Top},
     },
     session::{OWN_LEASE, create},
-    target,
+    target_or_recording,
 };
 
 pub(super) fn top(args: TopArgs) -> Result<Top, Failure> {
+    let recording = FromArgs {
+        from: args.from,
+        time: args.time,
+    };
     let session = match args.session {
         Some(name) => SessionChoice::Join(name),
         None => SessionChoice::Make(create(
-            target(args.target)?,
+            target_or_recording(args.target, &recording)?,
             &args.making,
             args.scope,
             args.frequency,

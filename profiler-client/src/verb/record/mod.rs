@@ -83,7 +83,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         })
         .await;
     // Whatever ended it, what has come is kept.
-    let written = tokio::task::block_in_place(|| recorder.flush()).map_err(|error| failed(&error));
+    let written = tokio::task::block_in_place(|| recorder.finish()).map_err(|error| failed(&error));
     drop(progress);
     note(&format!(
         "{} written: {}",

@@ -238,8 +238,8 @@ impl Recorder {
     /// Writes what has come.
     ///
     /// # Errors
-    /// Where it cannot be written.
-    pub fn flush(&mut self) -> io::Result<()> {
+    /// As [`Self::finish`].
+    fn flush(&mut self) -> io::Result<()> {
         let Some(chunk) = self.chunk.take() else {
             return Ok(());
         };
@@ -247,6 +247,16 @@ impl Recorder {
         self.write(chunk, &content)?;
         self.written = self.taken;
         Ok(())
+    }
+
+    /// Writes what has come, and what the last minute comes to.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let summaries = self.summarizer.end();
+        self.write_summaries(&summaries)
     }
 
     /// Writes what a minute comes to.

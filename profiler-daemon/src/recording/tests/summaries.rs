@@ -322,15 +322,18 @@ fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
     let mut messages = Messages::default();
     let mut summarizer = Summarizer::default();
-    for batch in batches {
-        let message = messages.next(&batch);
-        let summaries = summarizer.take(&message);
-        for (kind, told, content) in contents(&summaries) {
+    let write_summaries = |writer: &mut Writer<Vec<u8>>, summaries: &Summaries| {
+        for (kind, told, content) in contents(summaries) {
             writer.write(of_summary(kind, told), &content).unwrap();
         }
+    };
+    for batch in batches {
+        let message = messages.next(&batch);
+        write_summaries(&mut writer, &summarizer.take(&message));
         let content = message.encode_length_delimited_to_vec();
         writer.write(of_records(&message), &content).unwrap();
     }
+    write_summaries(&mut writer, &summarizer.end());
     fs::write(path, writer.into_inner()).unwrap();
 }
 
@@ -469,7 +472,7 @@ proptest! {
                 }
             }
         }
-        let minutes = (batches.len() - 1).div_ceil(usize::try_from(ANEW).unwrap()) - 1;
+        let minutes = (batches.len() - 1).div_ceil(usize::try_from(ANEW).unwrap());
         let read = summaries_read(&summed, Some(Grouping::Function));
         prop_assert!(read <= minutes);
         // There is none where a thread's number comes again.
