@@ -116,7 +116,7 @@ pub struct Wanted<'a> {
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     pub by: Option<Grouping>,
     /// Which summaries do in the place of the records that they sum up; `None` where none does.
-    pub answers: Option<&'a dyn Fn(&Offered) -> bool>,
+    pub answers: Option<&'a dyn Fn(&Offered<'_>) -> bool>,
 }
 
 /// What is summed up.
@@ -129,9 +129,9 @@ pub enum OfferedKind {
 }
 
 /// A summary that is there in the place of records.
-pub struct Offered {
+pub struct Offered<'a> {
     /// What was looked at.
-    pub scope: RecordedScope,
+    pub scope: &'a RecordedScope,
     pub of: OfferedKind,
     /// Until when.
     pub to_ns: u64,

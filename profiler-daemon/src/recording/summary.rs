@@ -32,7 +32,7 @@ use super::{
 use crate::{
     kernel::Activity,
     rpc::{histogram, records::after},
-    session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps},
+    session::{RecordedScope, SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps},
 };
 
 /// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
@@ -573,8 +573,14 @@ pub struct Moment {
     pub calls: Vec<Counted>,
 }
 
-/// A summary's message.
-pub enum Message {
+/// A summary's message, and what was looked at.
+pub struct Message {
+    of: Told,
+    scope: (RecordedScope, HashMap<ProbeId, u64>),
+}
+
+/// What a message tells.
+enum Told {
     Samples(v1::SampleSummary),
     Calls(v1::CallSummary),
 }
@@ -582,34 +588,35 @@ pub enum Message {
 impl Message {
     /// Reads the content of a chunk.
     pub fn read(kind: Kind, content: &[u8]) -> Result<Self, Damaged> {
-        let message = match kind {
-            Kind::Samples => v1::SampleSummary::decode(content).map(Self::Samples),
-            _ => v1::CallSummary::decode(content).map(Self::Calls),
+        let of = match kind {
+            Kind::Samples => v1::SampleSummary::decode(content).map(Told::Samples),
+            _ => v1::CallSummary::decode(content).map(Told::Calls),
         };
-        message.map_err(|_| Damaged)
-    }
-
-    fn told(&self) -> Option<&v1::WatchRecordsResponse> {
-        match self {
-            Self::Samples(samples) => samples.told.as_ref(),
-            Self::Calls(calls) => calls.told.as_ref(),
-        }
+        let mut of = of.map_err(|_| Damaged)?;
+        let told = match &mut of {
+            Told::Samples(samples) => samples.told.as_mut(),
+            Told::Calls(calls) => calls.told.as_mut(),
+        };
+        let scope = told.and_then(|told| told.scope.take()).ok_or(Damaged)?;
+        Ok(Self {
+            of,
+            scope: decode::scope(scope)?,
+        })
     }
 
     /// What it is of.
-    pub fn offered(&self) -> Result<Offered, Damaged> {
-        let told = self.told().ok_or(Damaged)?;
-        let (scope, _) = decode::scope(told.scope.clone().ok_or(Damaged)?)?;
-        let of = match self {
-            Self::Samples(samples) => OfferedKind::Samples {
-                steps: usize::try_from(samples.steps).map_err(|_| Damaged)?,
-            },
-            Self::Calls(_) => OfferedKind::Calls,
+    pub fn offered(&self) -> Result<Offered<'_>, Damaged> {
+        let (of, told) = match &self.of {
+            Told::Samples(samples) => {
+                let steps = usize::try_from(samples.steps).map_err(|_| Damaged)?;
+                (OfferedKind::Samples { steps }, &samples.told)
+            }
+            Told::Calls(calls) => (OfferedKind::Calls, &calls.told),
         };
         Ok(Offered {
-            scope,
+            scope: &self.scope.0,
             of,
-            to_ns: told.to_ns,
+            to_ns: told.as_ref().ok_or(Damaged)?.to_ns,
         })
     }
 }
@@ -617,13 +624,14 @@ impl Message {
 impl Decoder {
     /// Reads a summary.
     pub fn summary(&mut self, message: Message, frames: &mut Frames) -> Result<Summary, Damaged> {
-        let read = match message {
-            Message::Samples(samples) => self.samples(samples, frames),
-            Message::Calls(calls) => self.calls(calls, frames),
+        let mut read = match message.of {
+            Told::Samples(samples) => self.samples(samples, frames),
+            Told::Calls(calls) => self.calls(calls, frames),
         }?;
-        if read.batch.dropped > 0 || read.batch.scope.is_none() {
+        if read.batch.dropped > 0 {
             return Err(Damaged);
         }
+        read.batch.scope = Some(message.scope);
         Ok(read)
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use profiler_daemon::Trigger;
 use profiler_proto::v1;
 use profiler_scope::{Bound, Comparison, Predicate};
 
@@ -19,13 +18,10 @@ use super::{
 /// What is kept of the time before what is waited for.
 const KEPT_BEFORE: Duration = Duration::from_mins(2);
 
-fn on(text: &str) -> Result<On, Failure> {
-    if text.trim() == "signal" {
-        return Ok(On::Signal);
-    }
-    match Trigger::parse(text) {
-        Ok(trigger) => Ok(On::Condition(trigger.to_string())),
-        Err(error) => Err(Failure::usage(format!("--on: {error}."))),
+fn on(text: &str) -> On {
+    match text.trim() {
+        "signal" => On::Signal,
+        condition => On::Condition(condition.to_owned()),
     }
 }
 
@@ -89,7 +85,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         create.symbols = absolute(&args.symbols)?;
         SessionChoice::Make(create)
     };
-    let on: Vec<On> = args.on.iter().map(|text| on(text)).collect::<Result<_, _>>()?;
+    let on: Vec<On> = args.on.iter().map(|text| on(text)).collect();
     let is_kept_whole = args.max_size.is_none() && args.max_age.is_none();
     let before = (!on.is_empty() && is_kept_whole).then_some(KEPT_BEFORE);
     Ok(Record {

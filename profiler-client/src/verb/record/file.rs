@@ -89,6 +89,17 @@ impl Placed {
         Ok(Successor { of: self, temporary })
     }
 
+    /// Whether anybody can still find it. One that was moved can be found.
+    ///
+    /// # Errors
+    /// Where it was removed.
+    pub fn check_is_left(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        self.check_place()
+    }
+
     /// Whether it is still in its place.
     fn check_place(&self) -> io::Result<()> {
         let there = match fs::symlink_metadata(&self.path) {

@@ -35,8 +35,8 @@ use crate::{
 /// Runs it.
 pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
-    let file = NewFile::open(&request.output, request.force)?;
     let mut awaited = Awaited::listen(&request.on, request.after)?;
+    let file = NewFile::open(&request.output, request.force)?;
     let (attached, target, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;

@@ -290,6 +290,7 @@ impl Recorder {
     }
 
     fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
+        self.file.check_is_left()?;
         let chunk = WrittenChunk::of(chunk, content)?;
         // Where the file cannot be shortened, what has come is in it all the same.
         let shortened = self.shorten(chunk.to_ns(), chunk.bytes());

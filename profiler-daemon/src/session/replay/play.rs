@@ -343,7 +343,7 @@ pub fn go_through(
 }
 
 /// Whether a summary does in the place of the records that it sums up.
-fn answers(offered: &Offered, asked: Option<&Scope>, part: Part, question: Question) -> bool {
+fn answers(offered: &Offered<'_>, asked: Option<&Scope>, part: Part, question: Question) -> bool {
     let Offered { scope, of, to_ns } = offered;
     let ages = part.ages(scope);
     let Ok(asked) = asked::steps(scope, asked, ages, *to_ns) else {

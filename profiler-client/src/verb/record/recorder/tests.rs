@@ -123,6 +123,22 @@ fn a_minute_is_kept_however_large_it_is() {
 }
 
 #[test]
+fn a_file_that_is_removed_ends_the_recording_and_one_that_is_moved_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("a"), folder.path().join("b"));
+    let mut recorder = record(&path, Keep::default(), 5, 10);
+    fs::rename(&path, &moved).unwrap();
+    (5..20).for_each(|second| recorder.take(message(second, 10)).unwrap());
+    let of_records = chunks(&moved)
+        .into_iter()
+        .filter(|chunk| chunk.kind == Kind::Records);
+    assert_eq!(of_records.count(), 20);
+    fs::remove_file(&moved).unwrap();
+    let error = recorder.take(message(20, 10)).unwrap_err();
+    assert!(error.to_string().contains("removed"), "{error}");
+}
+
+#[test]
 fn another_file_in_its_place_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
