@@ -70,7 +70,15 @@ fn cold_pieces_of_a_function_with_many_names() {
     let decision = exit_method(&Hazards::default(), ability, false, None);
     let limits = Limits { functions: 10 };
     let name = Name::Exact("f7".into());
-    let plan = profiler_plan::plan(&name, &[&index], &decision, ability, limits).unwrap();
+    let plan = profiler_plan::plan(
+        &name,
+        &[&index],
+        &profiler_plan::ifuncs::Choices::default(),
+        &decision,
+        ability,
+        limits,
+    )
+    .unwrap();
     assert_eq!(plan.functions.len(), 1, "{:?}", plan.skipped);
     // Comparing each name with each takes a hundred times as long.
     assert!(started.elapsed().as_secs() < 8, "{:?}", started.elapsed());
