@@ -122,15 +122,17 @@ impl<'a> Matcher<'a> {
         if let Name::Glob(pattern) = self.name
             && !pattern.contains("::")
         {
-            let is_meant =
-                glob(pattern, own_name(text)) || of_lambda(text).is_some_and(|name| glob(pattern, name));
+            let names = [Some(own_name(text)), of_lambda(text), behind_dots(text)];
+            let is_meant = names.into_iter().flatten().any(|name| glob(pattern, name));
             return is_meant.then_some(Match::Full);
         }
         if self.whole(text) {
             return Some(Match::Full);
         }
         component_starts(text)
-            .any(|start| self.whole(&text[start..]))
+            .map(|start| &text[start..])
+            .chain(behind_dots(text))
+            .any(|end| self.whole(end))
             .then_some(Match::Suffix)
     }
 
@@ -318,6 +320,15 @@ fn of_lambda(path: &str) -> Option<&str> {
     let (before, own) = path.split_at(component_starts(path).last()?);
     let lambda = before.rfind("{lambda").or_else(|| before.rfind("'lambda"))?;
     own.starts_with("operator()").then(|| &path[lambda..])
+}
+
+/// The last component of a path that has dots between its components, as Zig and Go have it: `handle` of `server.handle`.
+fn behind_dots(path: &str) -> Option<&str> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let first = |c: char| c.is_alphabetic() || c == '_';
+    let (before, own) = path.rsplit_once('.')?;
+    let is_path = before.starts_with(first) && before.chars().all(|c| word(c) || matches!(c, '.' | '/'));
+    (is_path && own.starts_with(first) && own.chars().all(word)).then_some(own)
 }
 
 /// A path without template arguments, and with `<T as Trait>` written as `T`.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_common::{condition::Condition, instruction::Action};
-use profiler_scope::Name;
+use profiler_scope::{Name, Place};
 
 use super::{
     body::Body,
@@ -200,8 +200,9 @@ fn only_inlined_text(name: &str, instances: u64) -> String {
         1 => "the one place that calls it".to_owned(),
         count => format!("all {count} places that call it"),
     };
+    let instances = Place::Inlined(Name::Exact(name.to_owned()));
     format!(
-        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead, or its inlined instances: {name}@inlined"
+        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead, or its inlined instances: {instances}"
     )
 }
 

@@ -83,6 +83,10 @@ fn reports_functions_that_exist_only_inlined() {
     let entries = text.matches("(DW_TAG_inlined_subroutine)").count() as u64;
     assert!((2..=entries).contains(&instances), "{instances} of {entries}");
     assert!(only_inlined(&Name::Exact("leaf".into()), &[&fixture.index]).is_none());
+    // It is a scope that can be asked for.
+    let name = "{async_fn#0}".to_owned();
+    let said = PlanError::OnlyInlined { name, instances: 1 }.to_string();
+    assert!(said.ends_with(": \"{async_fn#0}\"@inlined"), "{said}");
 }
 
 #[test]

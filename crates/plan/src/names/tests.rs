@@ -47,6 +47,18 @@ fn cpp_names() {
 }
 
 #[test]
+fn names_with_dots() {
+    assert_eq!(exact("handle", "zz.handle"), Some(Match::Suffix));
+    assert_eq!(exact("zz.handle", "zz.handle"), Some(Match::Full));
+    assert_eq!(exact("serve", "net/http.serve"), Some(Match::Suffix));
+    assert!(glob_match("handle*", "zz.handle_all") && glob_match("zz.*", "zz.handle_all"));
+    // Copies that compilers make, and counters of names.
+    assert_eq!(exact("part", "handle.part.0"), None);
+    assert_eq!(exact("0", "handle.0"), None);
+    assert_eq!(exact("handle", "handle.constprop.0"), Some(Match::Full));
+}
+
+#[test]
 fn rust_names() {
     let linkage = "_ZN4demo6server14handle_request17h0123456789abcdefE";
     assert_eq!(exact("demo::server::handle_request", linkage), Some(Match::Full));
@@ -123,6 +135,11 @@ proptest! {
 
     #[test]
     fn paths_of_brackets(path in "[<>(){}a:\\-é]{0,30}(operator\\(\\))?") {
-        let _ = (without_arguments(&path), own_name(&path), of_lambda(&path));
+        let _ = (
+            without_arguments(&path),
+            own_name(&path),
+            of_lambda(&path),
+            behind_dots(&path),
+        );
     }
 }

@@ -5,7 +5,7 @@ use profiler_plan::{
     hazards::{Decision, Method},
     source,
 };
-use profiler_scope::Place;
+use profiler_scope::{Name, Place};
 use profiler_target::Process;
 
 use super::{
@@ -50,9 +50,10 @@ pub(super) fn warn_of_inlined(
                 1 => "1 place".to_owned(),
                 count => format!("{count} places"),
             };
+            let instances = Place::Inlined(Name::Exact(name.clone()));
             warn_once(
                 warnings,
-                format!("{name} is also inlined in {places}, not counted here: see {name}@inlined"),
+                format!("{name} is also inlined in {places}, not counted here: see {instances}"),
             );
         }
     }
