@@ -13,11 +13,12 @@ mod tests;
 mod trigger;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::{File, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use profiler_proto::v1;
@@ -36,6 +37,9 @@ use crate::session::RecordedScope;
 
 /// Messages of one chunk that are read; a second's are four, and one more for each edit.
 const MAX_MESSAGES: usize = 1024;
+
+/// Bytes of summaries that are kept once they are read: those of some hours.
+const MAX_KEPT_BYTES: usize = 64 << 20;
 
 /// Why a recording is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +90,10 @@ pub struct Recording {
     chunks: Vec<Place>,
     /// Those of summaries, in the order of what they sum up.
     summaries: Vec<SummaryPlace>,
+    /// The contents of some of these, by the chunk's number.
+    kept: HashMap<usize, Arc<[u8]>>,
+    /// Bytes of all of them.
+    kept_bytes: usize,
 }
 
 /// Where records are.
@@ -216,6 +224,8 @@ impl Recording {
             reader,
             chunks,
             summaries,
+            kept: HashMap::new(),
+            kept_bytes: 0,
         })
     }
 
@@ -348,11 +358,15 @@ impl Recording {
         let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
         let places = self.summaries.iter().skip(first);
         let places = places.take_while(|summary| summary.from_ns == from_ns);
-        for place in places.filter(|summary| summary.kind == kind) {
+        let places = places.filter(|summary| summary.kind == kind).copied();
+        let mut places: Vec<(usize, SummaryPlace)> = places.enumerate().collect();
+        // The one that answered before is of as many steps as that of this minute in the same place.
+        places.sort_by_key(|(at, _)| *at != way.answered_at);
+        for (at, place) in places {
             if !way.looked_at.insert(place.number) {
                 continue;
             }
-            let content = match self.reader.read(place.number) {
+            let content = match self.content_of_summary(place.number) {
                 Ok(content) => content,
                 Err(ReadError::Damaged { .. }) => continue,
                 Err(ReadError::Io(error)) => return Err(error),
@@ -366,10 +380,25 @@ impl Recording {
             if let Ok(summary) = Decoder::new(by).summary(message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {
+                way.answered_at = at;
                 return Ok(Some(summary));
             }
         }
         Ok(None)
+    }
+
+    /// The content of a summary's chunk, kept for the next question: each asks for most of them.
+    fn content_of_summary(&mut self, number: usize) -> Result<Arc<[u8]>, ReadError> {
+        if let Some(content) = self.kept.get(&number) {
+            return Ok(Arc::clone(content));
+        }
+        let content: Arc<[u8]> = self.reader.read(number)?.into();
+        let kept_bytes = self.kept_bytes.saturating_add(content.len());
+        if kept_bytes <= MAX_KEPT_BYTES {
+            self.kept_bytes = kept_bytes;
+            self.kept.insert(number, Arc::clone(&content));
+        }
+        Ok(content)
     }
 }
 
@@ -410,6 +439,8 @@ struct Way {
     summed_until_ns: u64,
     /// The numbers of the summaries that were looked at: each is once.
     looked_at: HashSet<usize>,
+    /// Which of the summaries of one time answered last, in their order in the file.
+    answered_at: usize,
 }
 
 impl Way {
