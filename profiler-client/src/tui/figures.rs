@@ -176,7 +176,9 @@ impl Screen {
         update(&mut self.lens, Action::Drawn, data);
         let (lens, theme) = (&self.lens, Theme { depth: Depth::True });
         self.terminal
-            .draw(|frame| view::draw(frame.buffer_mut(), lens, data, theme))
+            .draw(|frame| {
+                view::draw(frame.buffer_mut(), lens, data, theme);
+            })
             .unwrap();
     }
 }

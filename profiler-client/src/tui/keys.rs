@@ -589,6 +589,13 @@ pub static KEYS: &[Binding] = &[
         "copy the command line of this screen; again: for scripts",
     ),
     bind(
+        &[key('M')],
+        On::Every,
+        Action::Mouse,
+        "",
+        "the mouse selects here, or text of the terminal",
+    ),
+    bind(
         &[key('P')],
         On::Panes,
         Action::Processes,

@@ -10,6 +10,7 @@ mod figures;
 mod keyboard;
 pub mod keys;
 pub mod lens;
+mod mouse;
 mod moves;
 mod processes;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use self::{
     lens::{Action, Effect, Lens, Recorded, Target, update},
     service::{Inbox, Making, Service, What},
     terminal::Screen,
-    view::theme::Theme,
+    view::{Spots, theme::Theme},
 };
 use crate::{
     attached::Owned,
@@ -89,10 +90,11 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
         frozen: None,
         maker: Maker::default(),
         service,
+        spots: Spots::default(),
         dirty: true,
     };
     app.begin();
-    let screen = Screen::enter().map_err(|error| failed(&error))?;
+    let screen = Screen::enter(app.lens.mouse).map_err(|error| failed(&error))?;
     app.run(screen, inbox, theme, &mut stop).await
 }
 
@@ -109,6 +111,8 @@ struct App {
     frozen: Option<Box<Data>>,
     maker: Maker,
     service: Service,
+    /// What of the last frame can be pointed at.
+    spots: Spots,
     dirty: bool,
 }
 
@@ -213,6 +217,7 @@ impl App {
                 match self.service.perform(effect) {
                     None => {}
                     Some(Effect::Copy(text)) => screen.copy(&text).map_err(|error| failed(&error))?,
+                    Some(Effect::Mouse(mouse)) => Screen::set_mouse(mouse).map_err(|error| failed(&error))?,
                     Some(Effect::Suspend) => {
                         screen.suspend().await.map_err(|error| failed(&error))?;
                         self.dirty = true;
@@ -272,7 +277,8 @@ impl App {
         self.act(Action::Resized(size));
         self.act(Action::Drawn);
         let (lens, data) = (&self.lens, self.frozen.as_deref().unwrap_or(&self.live));
-        screen.draw(|frame| view::draw(frame.buffer_mut(), lens, data, theme))
+        let spots = &mut self.spots;
+        screen.draw(|frame| *spots = view::draw(frame.buffer_mut(), lens, data, theme))
     }
 
     fn event(&mut self, event: &Event) -> Vec<Effect> {
@@ -285,6 +291,13 @@ impl App {
                     // It takes away what is drawn over the screen.
                     None => self.act(Action::Nothing),
                 }
+            }
+            Event::Mouse(event) => {
+                // All that has come is drawn before an event is taken: this is what was drawn.
+                let data = self.frozen.as_deref().unwrap_or(&self.live);
+                let action = mouse::action(*event, &self.spots, &self.lens, data);
+                self.dirty |= action.is_some();
+                action.map(|action| self.act(action)).unwrap_or_default()
             }
             Event::Paste(text) => {
                 self.dirty = true;

@@ -13,6 +13,7 @@ use crossterm::{
     clipboard::CopyToClipboard,
     cursor::{Hide, Show},
     execute, queue,
+    style::Print,
     terminal::{
         BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
         disable_raw_mode, enable_raw_mode,
@@ -22,10 +23,19 @@ use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::lens::Size;
+use super::lens::{Mouse, Size};
 
 /// Whether the terminal is ours at the moment.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the mouse is, while the terminal is.
+static MOUSE: AtomicBool = AtomicBool::new(false);
+
+/// Asks for buttons and the wheel, with places in decimal digits. Moves are of no use here, and there are many.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+
+/// Leaves them to the terminal, which selects text by them.
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 /// The hook is set once.
 static HOOK: Once = Once::new();
@@ -36,12 +46,12 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes it: raw input, another screen, no cursor.
+    /// Takes it: raw input, another screen, no cursor, and the mouse if that selects here.
     ///
     /// # Errors
     ///
     /// Where it is none, or cannot be written to.
-    pub fn enter() -> io::Result<Self> {
+    pub fn enter(mouse: Mouse) -> io::Result<Self> {
         HOOK.call_once(|| {
             let before = panic::take_hook();
             panic::set_hook(Box::new(move |information| {
@@ -50,6 +60,7 @@ impl Screen {
             }));
         });
         let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        MOUSE.store(mouse == Mouse::Here, Ordering::SeqCst);
         take()?;
         Ok(Self { terminal })
     }
@@ -76,6 +87,16 @@ impl Screen {
         queue!(stdout(), BeginSynchronizedUpdate)?;
         self.terminal.draw(draw)?;
         execute!(stdout(), EndSynchronizedUpdate)
+    }
+
+    /// Takes the mouse, or leaves it to the terminal.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written to.
+    pub fn set_mouse(mouse: Mouse) -> io::Result<()> {
+        MOUSE.store(mouse == Mouse::Here, Ordering::SeqCst);
+        ask_for_mouse()
     }
 
     /// Hands text to the terminal's clipboard (OSC 52), where it takes such.
@@ -112,14 +133,24 @@ impl Drop for Screen {
 fn take() -> io::Result<()> {
     ENTERED.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
-    execute!(stdout(), EnterAlternateScreen, Hide)
+    execute!(stdout(), EnterAlternateScreen, Hide)?;
+    ask_for_mouse()
+}
+
+fn ask_for_mouse() -> io::Result<()> {
+    let words = if MOUSE.load(Ordering::SeqCst) {
+        MOUSE_ON
+    } else {
+        MOUSE_OFF
+    };
+    execute!(stdout(), Print(words))
 }
 
 /// Gives the terminal back, if it is ours. There is nothing to be done about a failure.
 pub fn leave() {
     if ENTERED.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
-        let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+        let _ = execute!(stdout(), Print(MOUSE_OFF), LeaveAlternateScreen, Show);
         let _ = stdout().flush();
     }
 }

@@ -98,11 +98,37 @@ impl Terminal {
         self.wait(text, |screen| screen.contains(text))
     }
 
+    /// Whether the program in it has asked for the mouse.
+    fn has_given_mouse(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{mouse_any_flag}"]).trim() == "1"
+    }
+
+    fn wait_for_mouse(&self, is_given: bool) {
+        let begin = Instant::now();
+        while self.has_given_mouse() != is_given {
+            assert!(begin.elapsed() < PATIENCE, "{}", self.screen());
+            sleep(BETWEEN);
+        }
+    }
+
+    /// Clicks on a text that is on the screen.
+    fn click(&self, text: &str) {
+        let screen = self.wait_for(text);
+        let found = screen
+            .lines()
+            .enumerate()
+            .find_map(|(row, line)| line.split_once(text).map(|(before, _)| (row, before)));
+        let (row, before) = found.unwrap();
+        let (column, row) = (before.chars().count() + 1, row + 1);
+        self.write(&format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"));
+    }
+
     /// Waits until the terminal is as the shell had it: its own screen, a cursor, lines and echo.
     fn wait_until_restored(&self, said: &str) {
         self.wait(said, |screen| screen.contains(said));
         let flags = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
         assert_eq!(flags.trim(), "0 1", "{}", self.screen());
+        assert!(!self.has_given_mouse(), "{}", self.screen());
         self.write("clear; stty -a | tr ' ;' '\\n\\n' | grep -c -x -e icanon -e echo\n");
         self.wait("icanon and echo", |screen| screen.lines().any(|line| line == "2"));
         self.write("clear\n");
@@ -530,5 +556,44 @@ fn a_profile_of_another_tool_is_looked_at_by_the_same_keys() {
     terminal.press(&["Enter"]);
     terminal.wait_for("has stacks alone");
     terminal.press(&["Escape", "q"]);
+    terminal.wait_until_restored("ended 0");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_mouse_selects_enters_and_is_left_to_the_terminal() {
+    if !has_program("tmux") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stacks.folded");
+    std::fs::write(
+        &file,
+        "main;handle;compress 60\nmain;handle;recv 30\nmain;idle 10\n",
+    )
+    .unwrap();
+    let terminal = Terminal::open(100, 24);
+    terminal.start(&format!("--from {}", file.display()));
+    terminal.wait_for("60.0% 60 samples");
+    terminal.wait_for_mouse(true);
+    terminal.click("2graph");
+    terminal.click("▏recv");
+    let is_selected = |screen: &str| screen.lines().any(|line| line.starts_with("recv"));
+    terminal.wait("the selected box", is_selected);
+    terminal.click("▏recv");
+    terminal.wait("the box alone", |screen| {
+        screen.contains("▏recv") && !screen.contains("▏idle")
+    });
+    terminal.press(&["M"]);
+    terminal.wait_for_mouse(false);
+    terminal.press(&["M"]);
+    terminal.wait_for_mouse(true);
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+
+    terminal.start(&format!("--no-mouse --from {}", file.display()));
+    terminal.wait_for("60.0% 60 samples");
+    assert!(!terminal.has_given_mouse());
+    terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
 }

@@ -71,6 +71,9 @@ pub struct TuiArgs {
     /// Function or FILE:LINE whose source is shown
     #[arg(long, value_name = "PLACE")]
     pub source: Option<String>,
+    /// Leave the mouse to the terminal, which selects text by it, as the key M does
+    #[arg(long)]
+    pub no_mouse: bool,
     /// Samples per second and CPU, in Hz [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     state::shape::Around,
-    tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Picture, Recorded, Target},
+    tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Mouse, Picture, Recorded, Target},
 };
 
 /// `host` is the daemon that was given.
@@ -39,6 +39,9 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     let mut lens = Lens::on(target);
     lens.host = host;
     lens.making = making(&args.making, args.frequency);
+    if args.no_mouse {
+        lens.mouse = Mouse::OfTerminal;
+    }
     lens.scope = args.scope.unwrap_or_default();
     lens.pane = args.pane;
     lens.sort = args.sort;

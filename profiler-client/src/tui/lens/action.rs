@@ -1,6 +1,6 @@
 //! What can happen to a lens.
 
-use super::{Pane, Part, Size, path::Towards};
+use super::{Pane, Part, Size, Spot, path::Towards};
 
 /// Which way a selection moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,15 @@ pub enum Action {
     Show(Pane),
     /// Another selection.
     Move(Move),
+    /// What was clicked is selected; if it was clicked before too, it is entered.
+    Point {
+        /// What it is.
+        spot: Spot,
+        /// The row of the screen that it stands on, where it stays.
+        row: u16,
+    },
+    /// The mouse selects here, or text of the terminal.
+    Mouse,
     /// What is selected, one step further in.
     Enter,
     /// What is selected, as a step, on the same screen.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use profiler_export::text::is_unseen;
 
-use super::{FrameId, Lens, Pane, Picture, Recorded, Target};
+use super::{FrameId, Lens, Mouse, Pane, Picture, Recorded, Target};
 use crate::{
     cli::args::{By, RecordedTime},
     state::{functions::Sort, shape::Around},
@@ -20,6 +20,9 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     words.extend(host(lens));
     words.extend(lens.making.clone());
     words.extend(target(lens, true));
+    if lens.mouse == Mouse::OfTerminal {
+        words.push("--no-mouse".to_owned());
+    }
     if lens.target.is_none() {
         return words;
     }

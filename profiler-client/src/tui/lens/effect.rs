@@ -1,6 +1,6 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
-use super::{Pane, Wanted};
+use super::{Mouse, Pane, Wanted};
 use crate::cli::args::{By, RecordedTime};
 
 /// What to look at.
@@ -80,6 +80,8 @@ pub enum Effect {
     Complete(Wanted),
     /// Text for the terminal's clipboard.
     Copy(String),
+    /// The mouse is asked for, or left to the terminal.
+    Mouse(Mouse),
     /// The process stops until it is told to go on.
     Suspend,
     /// The end.

@@ -1,6 +1,6 @@
 //! What can be selected, by what it is and not by where it stands: rows move as numbers do.
 
-use super::FrameId;
+use super::{FrameId, Pane};
 
 /// A line of the source that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,4 +73,30 @@ pub enum Item {
     Counter(String),
     /// A function with probes, by its number in the session.
     Probed(u32),
+}
+
+/// What can be pointed at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// A pane, by its tab.
+    Pane(Pane),
+    /// What can be selected.
+    Item(Item),
+    /// A value of a hit.
+    Value {
+        /// The hit.
+        hit: MomentId,
+        /// Its expression.
+        expression: String,
+    },
+}
+
+/// Who has the mouse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mouse {
+    /// It selects here.
+    #[default]
+    Here,
+    /// The terminal has it, and selects text.
+    OfTerminal,
 }

@@ -8,6 +8,7 @@ mod item;
 mod pane;
 mod part;
 pub mod path;
+mod pointing;
 mod shaping;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ pub use self::{
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
     effect::{Effect, FlameView, Recorded, Target},
     input::{Input, Purpose, Suggestion, Wanted},
-    item::{Band, Item, LineId, MomentId},
+    item::{Band, Item, LineId, MomentId, Mouse, Spot},
     pane::{Pane, Picture},
     part::Part,
     update::update,
@@ -141,6 +142,10 @@ pub struct Lens {
     pub print: Vec<String>,
     /// Nothing new is drawn.
     pub frozen: bool,
+    /// Who has the mouse.
+    pub mouse: Mouse,
+    /// What was clicked, until anything else is done.
+    pointed: Option<Pointed>,
     /// Text that is being typed.
     pub input: Option<Input>,
     /// What is drawn over the screen.
@@ -154,6 +159,14 @@ pub struct Lens {
     settled: Vec<Before>,
     /// What was asked for last, of what follows from the screen.
     asked: Asked,
+}
+
+/// What was clicked.
+#[derive(Clone, Debug, PartialEq)]
+struct Pointed {
+    spot: Spot,
+    /// The row of the screen that it stood on.
+    row: u16,
 }
 
 /// What follows from the screen, and so is asked for when that changes.
@@ -234,6 +247,7 @@ impl Lens {
         Self {
             host: self.host.clone(),
             making: self.making.clone(),
+            mouse: self.mouse,
             size: self.size,
             ..Self::default()
         }

@@ -3,8 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use clap::Parser as _;
+use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use profiler_proto::v1;
 use proptest::prelude::*;
+use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
     Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, Wanted, of_screen,
@@ -17,7 +19,13 @@ use crate::{
         validate::validate,
     },
     state::shape::{Around, Patterns, Shape},
-    tui::sample,
+    tui::{
+        mouse, sample,
+        view::{
+            self,
+            theme::{Depth, Theme},
+        },
+    },
 };
 
 /// A service that does what it is asked, or refuses.
@@ -104,11 +112,52 @@ fn action() -> impl Strategy<Value = Action> {
             Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
             Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
             Action::Mark, Action::Threshold, Action::Picture, Action::By, Action::Collapse, Action::AtLeast,
-            Action::Around, Action::EditHide, Action::EditFold,
+            Action::Around, Action::EditHide, Action::EditFold, Action::Mouse,
             Action::Refused { message: "No.".to_owned(), scope: "handle".to_owned() },
             Action::NotAttached { message: "No.".to_owned() },
         ]),
     ]
+}
+
+/// What a user does, or what happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Do(Action),
+    /// Something with the mouse, on the screen as it is drawn.
+    Mouse(MouseEvent),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let left = MouseEventKind::Down(MouseButton::Left);
+    let kinds = vec![
+        left,
+        left,
+        left,
+        MouseEventKind::ScrollUp,
+        MouseEventKind::ScrollDown,
+    ];
+    let mouse = (prop::sample::select(kinds), 0..82_u16, 0..26_u16);
+    prop_oneof![
+        3 => action().prop_map(Step::Do),
+        1 => mouse.prop_map(|(kind, column, row)| {
+            Step::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+        }),
+    ]
+}
+
+fn take_step(lens: &mut Lens, service: &mut Service, step: Step) {
+    let action = match step {
+        Step::Do(action) => Some(action),
+        Step::Mouse(event) => {
+            let data = sample::busy();
+            let mut cells = Buffer::empty(Rect::new(0, 0, 80, 24));
+            let spots = view::draw(&mut cells, lens, &data, Theme { depth: Depth::None });
+            mouse::action(event, &spots, lens, &data)
+        }
+    };
+    if let Some(action) = action {
+        do_all(lens, service, action);
+    }
 }
 
 fn recording() -> Target {
@@ -145,6 +194,7 @@ fn printed(lens: &Lens) -> impl PartialEq + std::fmt::Debug + use<> {
             lens.pane,
             lens.picture,
             lens.sort,
+            lens.mouse,
         ),
         (
             lens.search.clone(),
@@ -171,10 +221,10 @@ fn by_names(mut lens: Lens) -> Lens {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn the_printed_command_line_gives_what_was_on_screen(actions in prop::collection::vec(action(), 0..40)) {
+    fn the_printed_command_line_gives_what_was_on_screen(actions in prop::collection::vec(step(), 0..40)) {
         let (mut lens, mut service) = attached();
-        for action in actions {
-            do_all(&mut lens, &mut service, action);
+        for step in actions {
+            take_step(&mut lens, &mut service, step);
         }
         prop_assume!(lens.target.is_some());
         // Names that would drive a terminal are printed harmlessly, and are others then.
@@ -186,10 +236,10 @@ proptest! {
 
 proptest! {
     #[test]
-    fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(action(), 0..40)) {
+    fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(step(), 0..40)) {
         let (mut lens, mut service) = attached();
-        for action in actions {
-            do_all(&mut lens, &mut service, action);
+        for step in actions {
+            take_step(&mut lens, &mut service, step);
             let targets = [
                 Target::Pid(4211),
                 Target::Exe("demo".to_owned()),
@@ -213,10 +263,10 @@ proptest! {
     }
 
     #[test]
-    fn undo_brings_back_the_scope_and_the_screen(actions in prop::collection::vec(action(), 0..20), scope in "[a-z]{1,8}") {
+    fn undo_brings_back_the_scope_and_the_screen(actions in prop::collection::vec(step(), 0..20), scope in "[a-z]{1,8}") {
         let (mut lens, mut service) = attached();
-        for action in actions {
-            do_all(&mut lens, &mut service, action);
+        for step in actions {
+            take_step(&mut lens, &mut service, step);
         }
         if lens.target.is_none() || lens.scope != service.now() {
             return Ok(());

@@ -4,8 +4,8 @@ use profiler_daemon::session::OVER_BUDGET;
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
-    Target, command_line, part, path, shaping, typing,
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Pointed, Purpose,
+    Recorded, Target, command_line, part, path, pointing, shaping, typing,
 };
 use crate::{
     attached::recorded_length,
@@ -27,7 +27,9 @@ pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
 fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     // Whatever is drawn over the screen goes with the next key.
     let over = lens.overlay;
+    let mut pointed = None;
     if action.is_of_user() {
+        pointed = lens.pointed.take();
         lens.overlay = Overlay::None;
     }
     match action {
@@ -36,6 +38,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             crate::tui::moves::step(lens, towards, data);
             Vec::new()
         }
+        Action::Point { spot, row } => pointing::point(lens, Pointed { spot, row }, pointed.as_ref(), data),
+        Action::Mouse => pointing::change_mouse(lens),
         Action::Enter => enter(lens, data),
         Action::Inside => inside(lens, data),
         Action::Values => values(lens, data),
@@ -230,7 +234,7 @@ fn set_scope_and_show(lens: &mut Lens, scope: Result<String, String>, pane: Pane
     effects
 }
 
-fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
+pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
     if lens.target.is_none() {
         lens.notice = Some("Choose a process first: Enter attaches to the one that is selected.".to_owned());
         return Vec::new();
@@ -291,7 +295,7 @@ fn show_source(lens: &mut Lens) {
     }
 }
 
-fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let Some(pane) = lens.screen() else {
         return attach(lens);
     };

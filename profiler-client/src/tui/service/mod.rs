@@ -300,7 +300,7 @@ impl Service {
             Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
             Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
             Effect::NoAside => self.look_aside(aside::Wanted::default()),
-            Effect::Copy(_) | Effect::Suspend | Effect::Quit => return Some(effect),
+            Effect::Copy(_) | Effect::Mouse(_) | Effect::Suspend | Effect::Quit => return Some(effect),
         }
         None
     }

@@ -1,6 +1,6 @@
 //! Reasons, waits and system calls.
 
-use super::text::{Page, first};
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, explain, syscalls, timeline, units, waits},
@@ -46,6 +46,7 @@ fn counters(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     lines.next().into_iter().for_each(|heading| page.line(heading));
     for (line, drawn) in lines.zip(&drawn) {
         let is_selected = matches!(lens.selection(), Some(Item::Counter(label)) if *label == drawn.label);
+        page.sign(Sign::item(Item::Counter(drawn.label.clone())));
         page.row(line, is_selected);
     }
     for note in timeline::notes(&data.aside.timeline) {
@@ -88,8 +89,9 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
         .position(|finding| is_selected(finding))
         .unwrap_or(0);
     let room = page.rows();
-    let begin = first(selected, findings.len(), room);
+    let begin = page.first(lens, selected, findings.len());
     for finding in findings.iter().skip(begin).take(room) {
+        page.sign(Sign::item(Item::Finding(finding.text.clone())));
         page.row(&explain::line(finding), is_selected(finding));
     }
 }

@@ -3,7 +3,8 @@
 use ratatui::{layout::Rect, style::Modifier, style::Style};
 
 use super::{
-    text::{Page, first},
+    spots::Sign,
+    text::Page,
     theme::{Depth, Theme},
 };
 use crate::{
@@ -38,7 +39,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     blocks.sort_by_key(|block| block.node == selected);
     let depth = blocks.last().map_or(0, |block| block.depth);
     let deepest = blocks.iter().map(|block| block.depth).max().unwrap_or(0);
-    let begin = first(depth, deepest + 1, page.rows());
+    let begin = page.first(lens, depth, deepest + 1);
     let area = page.area;
     for block in &blocks {
         let row = block
@@ -52,6 +53,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         let Some(place) = place(block, area, row, is_selected) else {
             continue;
         };
+        page.spots.add(place, Sign::Block(block.node));
         paint(page, lens, data, block, place, is_selected);
     }
 }

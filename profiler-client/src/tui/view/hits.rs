@@ -1,20 +1,19 @@
 //! Hits with their values, the last at the end.
 
+use profiler_proto::v1;
 use ratatui::{
+    layout::Rect,
     style::{Modifier, Style},
     text::{Line, Span},
 };
 
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::{spots::Sign, text::Page, theme::Theme};
 use crate::{
     live::line,
     render::{escape::terminal, source_names::cut, trace, units},
     tui::{
         data::{Data, HitRow},
-        lens::{Item, Lens},
+        lens::{Item, Lens, Spot},
     },
 };
 
@@ -57,7 +56,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let room = page.rows();
     // As long as none is chosen, the last are shown.
     let begin = match chosen {
-        Some(_) => first(selected, hits.rows.len(), room),
+        Some(_) => page.first(lens, selected, hits.rows.len()),
         None => hits.rows.len().saturating_sub(room),
     };
     let origin_ns = hits.rows.front().map_or(0, |row| row.hit.ts_ns);
@@ -65,8 +64,41 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     for (at, row) in hits.rows.iter().enumerate().skip(begin).take(room) {
         let value = value.as_deref().filter(|_| at == selected);
         let line = line_of(row, origin_ns, value, page.theme);
+        page.sign(Sign::item(Item::Hit(row.id())));
+        sign_values(page, row, &line);
         page.styled(&line, Style::new());
     }
+}
+
+/// Spans of each value in a line of hits: what is before it, its name, itself.
+const SPANS_OF_VALUE: usize = 3;
+
+/// The values in the next line, which is that of the hit.
+fn sign_values(page: &mut Page<'_>, row: &HitRow, line: &Line<'_>) {
+    let of_values = row.hit.values.len() * SPANS_OF_VALUE;
+    let (before, values) = line.spans.split_at(line.spans.len().saturating_sub(of_values));
+    let width = |spans: &[Span<'_>]| {
+        let columns: usize = spans.iter().map(Span::width).sum();
+        u16::try_from(columns).unwrap_or(u16::MAX)
+    };
+    let mut x = page.area.x.saturating_add(width(before));
+    for (value, spans) in row.hit.values.iter().zip(values.chunks(SPANS_OF_VALUE)) {
+        let place = Rect {
+            x,
+            width: width(spans),
+            height: 1,
+            ..page.area
+        };
+        page.spots.add(place.intersection(page.area), sign_of(row, value));
+        x = x.saturating_add(place.width);
+    }
+}
+
+fn sign_of(row: &HitRow, value: &v1::HitValue) -> Sign {
+    Sign::Spot(Spot::Value {
+        hit: row.id(),
+        expression: value.expression.clone(),
+    })
 }
 
 fn line_of(row: &HitRow, origin_ns: u64, chosen: Option<&str>, theme: Theme) -> Line<'static> {
@@ -113,6 +145,7 @@ fn selected_values(page: &mut Page<'_>, row: &HitRow, chosen: Option<&str>) {
             name => format!("  {}", terminal(name)),
         };
         let (Ok(text) | Err(text)) = trace::shown(value);
+        page.sign(sign_of(row, value));
         page.styled(
             &Line::from(vec![
                 Span::styled(

@@ -1,6 +1,6 @@
 //! How long calls take: bars, or durations over time.
 
-use super::text::Page;
+use super::{spots::Sign, text::Page};
 use crate::{
     cli::args::BarsOver,
     live::{
@@ -10,8 +10,8 @@ use crate::{
     render::{escape::terminal, units},
     state::{histogram::Row, latency::FunctionState},
     tui::{
-        data::{Data, HeatColumn},
-        lens::{Lens, Picture, path},
+        data::{Data, HeatColumn, band},
+        lens::{Item, Lens, Picture, path},
     },
 };
 
@@ -74,6 +74,9 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
     let selected = data.selected_places(lens, &rows);
     for (at, line) in lines.iter().enumerate() {
         let is_selected = selected.as_ref().is_some_and(|places| places.contains(&at));
+        if let Some(row) = rows.get(at) {
+            page.sign(Sign::item(Item::Bar(band(row))));
+        }
         page.row(line, is_selected);
     }
     page.skip(1);

@@ -1,6 +1,8 @@
 //! What was lost, by reason and view; what each probed function costs; what is to be known of the probes.
 
-use super::text::Page;
+use ratatui::layout::Rect;
+
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, text, units},
@@ -64,8 +66,13 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let selected = functions
         .keys()
         .position(|id| matches!(lens.selection(), Some(Item::Probed(selected)) if selected == id));
-    let begin = super::text::first(selected.unwrap_or(0), functions.len(), room);
-    for (at, function) in functions.values().enumerate().skip(begin).take(room) {
+    let list = page.part(Rect {
+        height: u16::try_from(room).unwrap_or(u16::MAX).min(page.area.height),
+        ..page.area
+    });
+    let begin = list.first(lens, selected.unwrap_or(0), functions.len());
+    for (at, (id, function)) in functions.iter().enumerate().skip(begin).take(room) {
+        page.sign(Sign::item(Item::Probed(*id)));
         page.row(&probe(function), Some(at) == selected);
     }
 }

@@ -10,6 +10,7 @@ mod overlay;
 mod processes;
 mod source;
 mod spans;
+mod spots;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -23,11 +24,12 @@ use ratatui::{
     text::{Line as Spans, Span},
 };
 
-use self::{text::Page, theme::Theme};
+pub use self::spots::Spots;
+use self::{spots::Sign, text::Page, theme::Theme};
 use super::{
     data::Data,
     keys::{Binding, KEYS, TYPING},
-    lens::{Action, Input, Lens, Pane, Purpose},
+    lens::{Action, Input, Lens, Pane, Purpose, Spot},
 };
 use crate::{
     live::line::{Line, Style},
@@ -37,10 +39,11 @@ use crate::{
 /// Columns from which on there is room between the names of panes and their keys.
 const WIDE: usize = 150;
 
-/// Draws all of it.
-pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
+/// Draws all of it. Says what can be pointed at, and where.
+pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spots {
     let area = buffer.area;
-    let mut page = Page::new(buffer, theme, area);
+    let mut spots = Spots::default();
+    let mut page = Page::new(buffer, &mut spots, theme, area);
     let mut foot = page.foot(2);
     foot.line(&cost(lens, data));
     footer(&mut foot, lens);
@@ -53,14 +56,10 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
             processes::draw(&mut page, lens, data);
         }
         Some(pane) => {
-            let mut top = Page::new(
-                page.buffer,
-                theme,
-                Rect {
-                    height: 3.min(page.area.height),
-                    ..page.area
-                },
-            );
+            let mut top = page.part(Rect {
+                height: 3.min(page.area.height),
+                ..page.area
+            });
             bar::draw(&mut top, lens, data);
             page.skip(3);
             tabs(&mut page, lens, pane);
@@ -82,6 +81,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
     }
     let mut all = Page::new(
         buffer,
+        &mut spots,
         theme,
         Rect {
             height: area.height.saturating_sub(2),
@@ -89,6 +89,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
         },
     );
     overlay::draw(&mut all, lens, data);
+    spots
 }
 
 /// A pane's key and name, as far as there is room for it.
@@ -145,18 +146,30 @@ fn tabs_of(lens: &Lens, shown: Pane, room: usize) -> Vec<Tab> {
 
 fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
     let mut spans = Vec::new();
+    let mut rest = page.area;
     for Tab { pane, key, name } in tabs_of(lens, shown, page.width()) {
         let style = if pane == shown {
             Theme::selected()
         } else {
             page.theme.of(Style::Faint)
         };
-        let (within, behind) = if page.width() < WIDE {
-            ("", " ")
+        let (within, behind, gap) = if page.width() < WIDE {
+            ("", " ", 1)
         } else {
-            (" ", "   ")
+            (" ", "   ", 3)
         };
-        spans.push(Span::styled(format!("{key}{within}{name}"), style));
+        let tab = Span::styled(format!("{key}{within}{name}"), style);
+        let place = Rect {
+            width: u16::try_from(tab.width()).unwrap_or(u16::MAX),
+            height: 1.min(rest.height),
+            ..rest
+        };
+        let sign = Sign::Spot(Spot::Pane(pane));
+        page.spots.add(place.intersection(rest), sign);
+        let taken = place.width.saturating_add(gap).min(rest.width);
+        rest.x += taken;
+        rest.width -= taken;
+        spans.push(tab);
         spans.push(Span::raw(behind));
     }
     page.styled(&Spans::from(spans), ratatui::style::Style::new());

@@ -5,7 +5,7 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-use super::text::Page;
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
     render::escape::terminal,
@@ -158,15 +158,12 @@ fn framed(page: &mut Page<'_>, title: &str, lines: &[Line], place: Rect) {
     let block = Block::bordered().title(title);
     let inner = block.inner(place);
     block.render(place, page.buffer);
-    let mut inside = Page::new(
-        page.buffer,
-        page.theme,
-        Rect {
-            x: inner.x.saturating_add(1).min(inner.right()),
-            width: inner.width.saturating_sub(2),
-            ..inner
-        },
-    );
+    page.spots.add(place, Sign::Cover);
+    let mut inside = page.part(Rect {
+        x: inner.x.saturating_add(1).min(inner.right()),
+        width: inner.width.saturating_sub(2),
+        ..inner
+    });
     for line in lines {
         inside.line(line);
     }

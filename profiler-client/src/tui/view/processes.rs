@@ -3,7 +3,7 @@
 use profiler_proto::v1;
 use ratatui::layout::Rect;
 
-use super::text::{Page, first};
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line,
     render::{escape::terminal, source_names::cut},
@@ -34,8 +34,11 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let selected = rows
         .iter()
         .position(|row| lens.selection() == Some(&Item::Process(row.pid)));
-    let texts = rows.into_iter().map(text).collect();
-    list(page, texts, selected);
+    let rows = rows.into_iter().map(|row| ListRow {
+        item: Item::Process(row.pid),
+        text: text(row),
+    });
+    list(page, lens, rows.collect(), selected);
 }
 
 /// The daemon's sessions alone.
@@ -55,7 +58,7 @@ pub fn draw_sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
     page.line(&line::Line::of(line::Style::Faint, SESSIONS_HEADING.to_owned()));
     let selected = selected_session(lens, &rows);
-    list(page, rows.into_iter().map(session).collect(), selected);
+    list(page, lens, rows.into_iter().map(session).collect(), selected);
 }
 
 fn selected_session(lens: &Lens, rows: &[&v1::Session]) -> Option<usize> {
@@ -74,42 +77,49 @@ fn sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
     page.line(&line::Line::of(line::Style::Faint, SESSIONS_HEADING));
     let selected = selected_session(lens, &rows);
-    let texts: Vec<String> = rows.into_iter().map(session).collect();
-    let height = u16::try_from(texts.len()).unwrap_or(u16::MAX);
-    let mut part = Page::new(
-        page.buffer,
-        page.theme,
-        Rect {
-            height: height.min((page.area.height / 3).max(1)).min(page.area.height),
-            ..page.area
-        },
-    );
+    let rows: Vec<ListRow> = rows.into_iter().map(session).collect();
+    let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    let mut part = page.part(Rect {
+        height: height.min((page.area.height / 3).max(1)).min(page.area.height),
+        ..page.area
+    });
     let taken = part.area.height;
-    list(&mut part, texts, selected);
+    list(&mut part, lens, rows, selected);
     page.skip(taken);
 }
 
-fn list(page: &mut Page<'_>, texts: Vec<String>, selected: Option<usize>) {
+/// What can be looked at, and its line.
+struct ListRow {
+    item: Item,
+    text: String,
+}
+
+fn list(page: &mut Page<'_>, lens: &Lens, rows: Vec<ListRow>, selected: Option<usize>) {
     let room = page.rows();
-    let begin = first(selected.unwrap_or(0), texts.len(), room);
-    for (at, text) in texts.into_iter().enumerate().skip(begin).take(room) {
+    let begin = page.first(lens, selected.unwrap_or(0), rows.len());
+    for (at, ListRow { item, text }) in rows.into_iter().enumerate().skip(begin).take(room) {
+        page.sign(Sign::item(item));
         page.row(&line::Line::of(line::Style::Plain, text), Some(at) == selected);
     }
 }
 
-fn session(session: &v1::Session) -> String {
+fn session(session: &v1::Session) -> ListRow {
     let pids: Vec<String> = session.pids.iter().map(u32::to_string).collect();
     let scope = if session.scope.is_empty() {
         "everything".into()
     } else {
         terminal(&session.scope)
     };
-    format!(
+    let text = format!(
         "  {:<16} {:>14} {:>8}  {scope}",
         cut(&terminal(&session.name), 16),
         cut(&pids.join(","), 14),
         session.watchers,
-    )
+    );
+    ListRow {
+        item: Item::Session(session.name.clone()),
+        text,
+    }
 }
 
 fn text(row: &ProcessRow) -> String {

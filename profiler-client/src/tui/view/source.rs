@@ -6,10 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::{spots::Sign, text::Page, theme::Theme};
 use crate::{
     live::line,
     render::{
@@ -52,7 +49,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         _ => false,
     };
     let room = page.rows();
-    let begin = first(lines.iter().position(is_selected).unwrap_or(0), lines.len(), room);
+    let begin = page.first(lens, lines.iter().position(is_selected).unwrap_or(0), lines.len());
     let digits = shown.last_line.max(999).to_string().len();
     for line in lines.iter().skip(begin).take(room) {
         let style = if is_selected(line) {
@@ -61,6 +58,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
             Style::new()
         };
         let row = row(line, digits, page.width(), page.theme);
+        page.sign(Sign::item(Item::Line(source::id(shown, line))));
         page.styled(&row, style);
     }
 }

@@ -1,12 +1,12 @@
 //! The slowest calls, and what the selected one did from its beginning to its end.
 
-use super::text::{Page, first};
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, source_names::cut, spans, trace, units},
     tui::{
         data::{CallRow, Data},
-        lens::Lens,
+        lens::{Item, Lens},
     },
 };
 
@@ -45,8 +45,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
     let list = page.rows();
     let at = calls.rows.iter().position(|row| row.id() == selected.id());
-    let begin = first(at.unwrap_or(0), calls.rows.len(), list);
+    let begin = page.first(lens, at.unwrap_or(0), calls.rows.len());
     for (number, row) in calls.rows.iter().enumerate().skip(begin).take(list) {
+        page.sign(Sign::item(Item::Call(row.id())));
         page.row(&line_of(row, calls.origin_ns), Some(number) == at);
     }
 }

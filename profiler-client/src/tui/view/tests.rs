@@ -28,7 +28,9 @@ fn buffer(lens: &Lens, data: &Data, size: (u16, u16), depth: Depth) -> Buffer {
     update(&mut lens, Action::Drawn, data);
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
     terminal
-        .draw(|frame| super::draw(frame.buffer_mut(), &lens, data, Theme { depth }))
+        .draw(|frame| {
+            super::draw(frame.buffer_mut(), &lens, data, Theme { depth });
+        })
         .unwrap();
     terminal.backend().buffer().clone()
 }

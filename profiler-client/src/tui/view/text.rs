@@ -7,13 +7,18 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::theme::Theme;
-use crate::live::line;
+use super::{
+    spots::{Sign, Spots},
+    theme::Theme,
+};
+use crate::{live::line, tui::lens::Lens};
 
 /// A part of the screen that is filled line by line.
 pub struct Page<'a> {
     /// Where it is drawn.
     pub buffer: &'a mut Buffer,
+    /// What is there to be pointed at.
+    pub spots: &'a mut Spots,
     /// How.
     pub theme: Theme,
     /// What is left of it.
@@ -22,9 +27,44 @@ pub struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// A part that is empty.
-    pub fn new(buffer: &'a mut Buffer, theme: Theme, area: Rect) -> Self {
+    pub fn new(buffer: &'a mut Buffer, spots: &'a mut Spots, theme: Theme, area: Rect) -> Self {
         let area = area.intersection(buffer.area);
-        Self { buffer, theme, area }
+        Self {
+            buffer,
+            spots,
+            theme,
+            area,
+        }
+    }
+
+    /// A part of the same screen.
+    pub fn part(&mut self, area: Rect) -> Page<'_> {
+        Page::new(self.buffer, self.spots, self.theme, area)
+    }
+
+    /// The next line is something to point at.
+    pub fn sign(&mut self, sign: Sign) {
+        if self.area.height > 0 {
+            let row = Rect {
+                height: 1,
+                ..self.area
+            };
+            self.spots.add(row, sign);
+        }
+    }
+
+    /// The first of so many rows that are drawn here, if one of them is selected. One that was clicked stays under the pointer.
+    pub fn first(&self, lens: &Lens, selected: usize, count: usize) -> usize {
+        let room = self.rows();
+        let above = lens
+            .pointed_row()
+            .and_then(|row| row.checked_sub(self.area.y))
+            .map(usize::from)
+            .filter(|above| *above < room);
+        match above {
+            Some(above) => selected.saturating_sub(above).min(count.saturating_sub(room)),
+            None => first(selected, count, room),
+        }
     }
 
     /// Columns.
@@ -112,6 +152,7 @@ impl<'a> Page<'a> {
         };
         Page {
             buffer: self.buffer,
+            spots: self.spots,
             theme: self.theme,
             area,
         }
@@ -120,7 +161,7 @@ impl<'a> Page<'a> {
 
 /// The first of so many rows that are drawn, if one of them is selected.
 #[must_use]
-pub fn first(selected: usize, count: usize, room: usize) -> usize {
+fn first(selected: usize, count: usize, room: usize) -> usize {
     selected.saturating_sub(room / 2).min(count.saturating_sub(room))
 }
 

@@ -1,6 +1,6 @@
 //! Threads, those of one name together.
 
-use super::text::{Page, first};
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, units},
@@ -38,9 +38,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         .iter()
         .position(|row| matches!(lens.selection(), Some(Item::Threads(threads)) if *threads == row.patterns));
     let room = page.rows();
-    let begin = first(selected.unwrap_or(0), rows.len(), room);
+    let begin = page.first(lens, selected.unwrap_or(0), rows.len());
     let all = data.graph.total.inside_ns;
     for (at, row) in rows.iter().enumerate().skip(begin).take(room) {
+        page.sign(Sign::item(Item::Threads(row.patterns.clone())));
         page.row(&line(row, all, &data.flame.unit), Some(at) == selected);
     }
 }

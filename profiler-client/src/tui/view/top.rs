@@ -6,10 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::{spots::Sign, text::Page, theme::Theme};
 use crate::{
     live::line,
     render::{escape::terminal, units},
@@ -55,7 +52,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         _ => false,
     };
     let room = page.rows();
-    let begin = first(rows.iter().position(is_selected).unwrap_or(0), rows.len(), room);
+    let begin = page.first(lens, rows.iter().position(is_selected).unwrap_or(0), rows.len());
     let total = data.graph.total.inside_ns;
     for row in rows.iter().skip(begin).take(room) {
         let style = if is_selected(row) {
@@ -63,6 +60,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         } else {
             Style::new()
         };
+        page.sign(Sign::item(Item::Function(data.id_of(&row.frame))));
         page.styled(&line_of(row, total, data, page.theme), style);
     }
 }
