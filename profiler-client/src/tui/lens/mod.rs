@@ -286,32 +286,25 @@ impl Lens {
     /// What the screen shows of the stacks, in words; empty where it is all.
     #[must_use]
     pub fn shape_in_words(&self) -> Vec<String> {
-        let shape = self.shape_shown();
         let mut words = Vec::new();
         if !self.event.is_empty() {
             words.push(format!("of {}", self.event));
         }
-        if !shape.threads.is_empty() {
-            words.push(format!("threads {}", shape.threads.text()));
-        }
-        match &shape.around {
-            Some(Around::Callees(function)) => words.push(format!("what {} calls", function.function)),
-            Some(Around::Callers(function)) => words.push(format!("who calls {}", function.function)),
-            None => {}
-        }
-        if !shape.hide.is_empty() {
-            words.push(format!("without {}", shape.hide.text()));
-        }
-        if !shape.fold.is_empty() {
-            words.push(format!("{} folded", shape.fold.text()));
-        }
-        if shape.collapse {
-            words.push("recursion as one call".to_owned());
-        }
+        words.extend(in_words(&self.shape_shown()));
         if self.at_least > 0 {
             words.push(format!("at least {}%", f64::from(self.at_least) / 10.0));
         }
         words
+    }
+
+    /// What of the stacks other panes leave out or put together, and a difference does not, in words.
+    #[must_use]
+    pub fn shape_not_compared(&self) -> Vec<String> {
+        if self.pane == Pane::Difference {
+            in_words(&self.shape)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Bars of the histogram at most, next to what else its pane shows.
@@ -360,4 +353,27 @@ impl Lens {
         self.place = place;
         self.selected = selected;
     }
+}
+
+/// What is made of stacks, in words.
+fn in_words(shape: &Shape) -> Vec<String> {
+    let mut words = Vec::new();
+    if !shape.threads.is_empty() {
+        words.push(format!("threads {}", shape.threads.text()));
+    }
+    match &shape.around {
+        Some(Around::Callees(function)) => words.push(format!("what {} calls", function.function)),
+        Some(Around::Callers(function)) => words.push(format!("who calls {}", function.function)),
+        None => {}
+    }
+    if !shape.hide.is_empty() {
+        words.push(format!("without {}", shape.hide.text()));
+    }
+    if !shape.fold.is_empty() {
+        words.push(format!("{} folded", shape.fold.text()));
+    }
+    if shape.collapse {
+        words.push("recursion as one call".to_owned());
+    }
+    words
 }

@@ -24,6 +24,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     if let Some(line) = super::shape_line(lens, data) {
         page.line(&line);
     }
+    let not_compared = lens.shape_not_compared();
+    if !not_compared.is_empty() {
+        let words = terminal(&not_compared.join(", ")).into_owned();
+        let words = format!("  whole stacks are compared; on other panes only: {words}");
+        page.line(&Line::of(line::Style::Warning, words));
+    }
     if data.graph.share(data.graph.total, sides) <= 0.0 {
         let words = super::nothing_yet(lens, data);
         page.line(&Line::of(line::Style::Faint, format!("  {words}")));

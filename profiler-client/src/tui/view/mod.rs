@@ -195,7 +195,10 @@ fn shape_line(lens: &Lens, data: &Data) -> Option<Line> {
 
 /// What is not there yet, and why.
 fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
-    if lens.is_unattached() {
+    let is_left_out = data.is_made(lens) && data.share_left_out >= 1.0;
+    if is_left_out && !lens.shape_shown().hide.is_empty() {
+        "every sample has a function that is left out: H edits which; with no text, all are shown"
+    } else if lens.is_unattached() {
         "nothing is shown of this scope: e edits it"
     } else if lens.is_of_recording() && data.ended.is_none() {
         "reading the recording …"

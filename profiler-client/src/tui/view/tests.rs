@@ -367,7 +367,24 @@ fn what_is_not_shown_of_stacks_is_said() {
     assert!(!shown.contains("▏compress"), "{shown}");
     lens.pane = Pane::Difference;
     data.settle(&lens);
-    says(&text(&lens, &data), &["▏compress"]);
+    says(
+        &text(&lens, &data),
+        &[
+            "▏compress",
+            "whole stacks are compared; on other panes only: without compress",
+        ],
+    );
+}
+
+#[test]
+fn what_leaves_out_everything_is_said_with_the_way_back() {
+    for pane in [Pane::Top, Pane::Graph] {
+        let mut data = sample::busy();
+        let mut lens = lens(pane, "");
+        lens.shape.hide = crate::state::shape::Patterns::read("*");
+        data.settle(&lens);
+        says(&text(&lens, &data), &["without *", "H edits which"]);
+    }
 }
 
 #[test]
