@@ -1,7 +1,5 @@
 //! Calls counted against calls made by the target.
 
-use std::io::{BufRead as _, BufReader};
-
 use profiler_daemon::kernel;
 
 use super::{
@@ -93,38 +91,19 @@ fn an_ifunc_is_counted_where_its_choice_is() {
 #[test]
 #[ignore = "needs root"]
 fn children_that_pay_for_probes_are_said() {
-    let service = Service::start();
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "sleep 600 & echo begun; read line; kill $!"]);
-    shell
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped());
-    let mut shell = shell.spawn().unwrap();
-    let mut begun = String::new();
-    BufReader::new(shell.stdout.take().unwrap())
-        .read_line(&mut begun)
-        .unwrap();
-    let session = service.attach(shell.id(), "write").unwrap();
-    let said = format!(
-        "{} (sh) has a child process: those that it begins from now on pay",
-        shell.id()
-    );
-    assert!(
-        session.warnings.iter().any(|warning| warning.starts_with(&said)),
-        "{:?}",
-        session.warnings
-    );
-    drop(shell.stdin.take());
-    shell.wait().unwrap();
-    let mut alone = Fixture::start("ifunc", &["100".to_owned()]);
-    let session = service.attach(alone.pid(), "chosen").unwrap();
-    assert!(
-        !session.warnings.iter().any(|warning| warning.contains("child")),
-        "{:?}",
-        session.warnings
-    );
-    alone.run();
-    assert_eq!(alone.finish().status, Some(0));
+    for (fixture, function, has_child) in [("parent", "work", true), ("ifunc", "chosen", false)] {
+        let service = Service::start();
+        let mut target = Fixture::start(fixture, &["100".to_owned()]);
+        let session = service.attach(target.pid(), function).unwrap();
+        let said = format!(
+            "{} ({fixture}) has a child process: those that it begins from now on pay",
+            target.pid()
+        );
+        let is_said = session.warnings.iter().any(|warning| warning.starts_with(&said));
+        assert_eq!(is_said, has_child, "{:?}", session.warnings);
+        assert_eq!(target.run()[function].calls, 100);
+        assert_eq!(target.finish().status, Some(0));
+    }
 }
 
 /// The running kernel's first two numbers.
