@@ -75,6 +75,10 @@ impl Choices {
 #[must_use]
 pub fn slots(name: &Name, modules: &[&ModuleIndex]) -> Vec<Slot> {
     let means_one = |module: &&ModuleIndex| {
+        // Few files have any, while to look for a name takes long.
+        if !module.functions().any(|function| function.is_indirect()) {
+            return false;
+        }
         let mut matching = module.matching(name).into_iter();
         matching.any(|(at, _)| module.function(at).is_indirect())
     };

@@ -104,6 +104,19 @@ pub fn lower_with(
             Vec::new(),
         );
     }
+    at_reached(file, site, returns, expression, |lowering, reached| {
+        lowering.emit(reached)
+    })
+}
+
+/// What comes of where an expression leads. Without the function there is no telling what a name means.
+fn at_reached<'a, T>(
+    file: &DebugFile<'a>,
+    site: Site,
+    returns: Returns<'_>,
+    expression: &Expression,
+    lowered: impl FnOnce(&Lowering<'_, 'a>, &Reached<'a>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     let function = file.function_for(site.address, returns);
     let lowering = Lowering {
         file,
@@ -111,22 +124,13 @@ pub fn lower_with(
         returns,
         function: function.as_ref().ok(),
     };
-    let reached = reached(&lowering, &function, expression)?;
-    lowering.emit(&reached)
-}
-
-/// Where an expression leads. Without the function there is no telling what a name means.
-fn reached<'a>(
-    lowering: &Lowering<'_, 'a>,
-    function: &Result<Function<'a>, Refusal>,
-    expression: &Expression,
-) -> Result<Reached<'a>, Refusal> {
-    lowering
+    let reached = lowering
         .reach(expression)
-        .map_err(|refusal| match (refusal, function) {
+        .map_err(|refusal| match (refusal, &function) {
             (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
             (refusal, _) => refusal,
-        })
+        })?;
+    lowered(&lowering, &reached)
 }
 
 /// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
@@ -162,20 +166,14 @@ pub fn require_with(
     {
         (Code::register(*number, 0), Shape::word(register_name(*number)))
     } else {
-        let function = file.function_for(site.address, returns);
-        let lowering = Lowering {
-            file,
-            site,
-            returns,
-            function: function.as_ref().ok(),
-        };
-        let reached = reached(&lowering, &function, expression)?;
-        if let Some(register) = reached.cast.as_ref().and_then(|untold| untold.register) {
-            return unsupported(format!(
-                "a comparison with all of {register}, of which {expression} may be a part: say its type, (int){expression} or (long){expression}"
-            ));
-        }
-        lowering.scalar(&reached)?
+        at_reached(file, site, returns, expression, |lowering, reached| {
+            if let Some(register) = reached.cast.as_ref().and_then(|untold| untold.register) {
+                return unsupported(format!(
+                    "a comparison with all of {register}, of which {expression} may be a part: say its type, (int){expression} or (long){expression}"
+                ));
+            }
+            lowering.scalar(reached)
+        })?
     };
     let kind = match (&shape.form, shape.size) {
         (Form::Integer { signed: true } | Form::Enumeration { signed: true, .. }, 1..=8) => Kind::Signed,
@@ -217,15 +215,10 @@ pub fn require_text(
     comparison: Comparison,
     text: &[u8],
 ) -> Result<ReadPlan, Refusal> {
-    let function = file.function_for(site.address, returns);
-    let lowering = Lowering {
-        file,
-        site,
-        returns,
-        function: function.as_ref().ok(),
-    };
-    let reached = reached(&lowering, &function, expression)?;
-    plan(&lowering.same_text(&reached, comparison, text)?)
+    let required = at_reached(file, site, returns, expression, |lowering, reached| {
+        lowering.same_text(reached, comparison, text)
+    })?;
+    plan(&required)
 }
 
 impl<'a> DebugFile<'a> {
@@ -254,16 +247,7 @@ impl<'a> Lowering<'_, 'a> {
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }
-        let is_whole = reached.bits.is_none() && reached.counts.is_empty();
-        let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
-        let text = match (&kind, &reached.cast) {
-            (_, Some(untold)) if is_whole && untold.cast.is_text() => {
-                Some(Text::Terminated { may_be_bytes: false })
-            }
-            (Some(kind), None) => self.file.text(kind)?,
-            _ => None,
-        };
-        match text {
+        match self.text_of(reached)? {
             Some(Text::Terminated { may_be_bytes: false }) => {
                 let room = emit_terminated(&reached.place, &mut instructions)?;
                 finish(&instructions, shape, Layout::Terminated(room), Vec::new())
@@ -293,6 +277,21 @@ impl<'a> Lowering<'_, 'a> {
                 let missing = reached.place.emit(size, &mut instructions)?;
                 finish(&instructions, shape, Layout::Object, missing)
             }
+        }
+    }
+
+    /// What was reached, if it is text, or something else that is shown so; a part of a value is not.
+    pub(super) fn text_of(&self, reached: &Reached<'a>) -> Result<Option<Text<'a>>, Refusal> {
+        if reached.bits.is_some() || !reached.counts.is_empty() {
+            return Ok(None);
+        }
+        if let Some(untold) = &reached.cast {
+            let text = Text::Terminated { may_be_bytes: false };
+            return Ok(untold.cast.is_text().then_some(text));
+        }
+        match self.file.stripped(reached.kind.clone())? {
+            Some(kind) => self.file.text(&kind),
+            None => Ok(None),
         }
     }
 

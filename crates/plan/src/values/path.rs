@@ -171,7 +171,6 @@ impl<'a> Lowering<'_, 'a> {
                 "a cast to {cast}: numbers are not converted; *({cast}*) reads one where a pointer leads to"
             ));
         }
-        let is_word = at.cast.as_ref().is_some_and(|untold| untold.register.is_some());
         let (code, shape) = self.scalar(at)?;
         if shape.form == Form::Float {
             return unsupported(format!(
@@ -179,7 +178,7 @@ impl<'a> Lowering<'_, 'a> {
                 shape.type_name
             ));
         }
-        if u64::from(cast.bytes()) > shape.size && cast.number().is_none() && !is_word {
+        if u64::from(cast.bytes()) > shape.size && cast.number().is_none() {
             return unsupported(format!(
                 "a cast of {} to a pointer, which is larger",
                 shape.type_name

@@ -30,13 +30,7 @@ impl<'a> Lowering<'_, 'a> {
         if reached.bits.is_some() || !reached.counts.is_empty() {
             return no_text();
         }
-        let kind = self.file.stripped(reached.kind.clone())?;
-        let of_text = match (&kind, &reached.cast) {
-            (_, Some(untold)) if untold.cast.is_text() => Some(Text::Terminated { may_be_bytes: false }),
-            (Some(kind), None) => self.file.text(kind)?,
-            _ => None,
-        };
-        let compared = match of_text {
+        let compared = match self.text_of(reached)? {
             Some(Text::Terminated { .. }) => terminated(&reached.place, text)?,
             Some(Text::Counted {
                 pointer,
