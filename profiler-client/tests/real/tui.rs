@@ -524,19 +524,25 @@ fn the_terminal_is_left_as_it_was_however_it_ends() {
     bpf::wait_until_unchanged(target.pid());
 }
 
+/// Stacks as another tool has written them.
+const STACKS: &str = "stacks.folded";
+
+/// A folder with these.
+fn folder_of_stacks() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks = "main;handle;compress 60\nmain;handle;recv 30\nmain;idle 10\n";
+    std::fs::write(folder.path().join(STACKS), stacks).unwrap();
+    folder
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_profile_of_another_tool_is_looked_at_by_the_same_keys() {
     if !has_program("tmux") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stacks.folded");
-    std::fs::write(
-        &file,
-        "main;handle;compress 60\nmain;handle;recv 30\nmain;idle 10\n",
-    )
-    .unwrap();
+    let folder = folder_of_stacks();
+    let file = folder.path().join(STACKS);
     let terminal = Terminal::open(100, 24);
     terminal.start(&format!("--from {}", file.display()));
     let functions = terminal.wait_for("60.0% 60 samples");
@@ -565,13 +571,8 @@ fn the_mouse_selects_enters_and_is_left_to_the_terminal() {
     if !has_program("tmux") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stacks.folded");
-    std::fs::write(
-        &file,
-        "main;handle;compress 60\nmain;handle;recv 30\nmain;idle 10\n",
-    )
-    .unwrap();
+    let folder = folder_of_stacks();
+    let file = folder.path().join(STACKS);
     let terminal = Terminal::open(100, 24);
     terminal.start(&format!("--from {}", file.display()));
     terminal.wait_for("60.0% 60 samples");
