@@ -73,7 +73,7 @@ impl Binding {
         let is_there = match self.action {
             Action::Show(pane) => lens.has(pane),
             Action::Values => lens.has(Pane::Hits),
-            Action::Processes => !lens.is_of_recording(),
+            Action::Processes | Action::Record => !lens.is_of_recording(),
             Action::Part(_) => lens.is_of_recording(),
             // Another tool has put them together already.
             Action::By => !lens.has_stacks_alone(),
@@ -587,6 +587,13 @@ pub static KEYS: &[Binding] = &[
         Action::Copy,
         "command",
         "copy the command line of this screen; again: for scripts",
+    ),
+    bind(
+        &[key('r')],
+        On::Panes,
+        Action::Record,
+        "record",
+        "record into a file, or end that; tui --from FILE shows it",
     ),
     bind(
         &[key('M')],

@@ -47,6 +47,8 @@ use crate::{
         request::{Host, Tui},
     },
     connect::{Connection, connect},
+    output::note,
+    render::escape::terminal,
     stop::Stop,
     verb::imported,
 };
@@ -95,7 +97,11 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     };
     app.begin();
     let screen = Screen::enter(app.lens.mouse).map_err(|error| failed(&error))?;
-    app.run(screen, inbox, theme, &mut stop).await
+    let ended = app.run(screen, inbox, theme, &mut stop).await;
+    if let Some(recorded) = app.service.end_recording().await {
+        note(&terminal(&recorded));
+    }
+    ended
 }
 
 fn failed(error: &io::Error) -> Failure {
@@ -343,8 +349,12 @@ impl App {
                 | What::Explained(_)
                 | What::Counts(_)
         );
-        if let What::Attached(attached, _) = &what {
-            self.service.first_pid = attached.session.pids.first().copied();
+        if let What::Attached(attached, target) = &what {
+            self.service.session = Some(service::Session {
+                name: attached.session.name.clone(),
+                target: target.clone(),
+                first_pid: attached.session.pids.first().copied(),
+            });
         }
         let action = taken::take(&mut self.live, what);
         if let Some(frozen) = self.frozen.as_deref_mut().filter(|_| !is_data) {

@@ -106,6 +106,11 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
         },
         What::Completions(names) => data.completions = names,
+        What::Recording(words) => data.recording = Some(terminal(&words).into_owned()),
+        What::Recorded(words) => {
+            data.recording = None;
+            return Some(Action::Notice(terminal(&words).into_owned()));
+        }
         What::Counts(counts) => {
             count(data, counts);
             return Some(Action::Counted);
@@ -153,6 +158,7 @@ pub fn follow(frozen: &mut Data, live: &Data) {
     frozen.completions.clone_from(&live.completions);
     frozen.hits.starting = live.hits.starting;
     frozen.ended.clone_from(&live.ended);
+    frozen.recording.clone_from(&live.recording);
 }
 
 fn view<M: Message>(

@@ -462,6 +462,66 @@ fn a_recording_is_looked_at_by_the_same_keys() {
     terminal.wait_until_restored("ended 0");
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_key_records_what_is_looked_at() {
+    if !has_program("tmux") {
+        return;
+    }
+    let target = busy();
+    let pid = target.pid().to_string();
+    let terminal = Terminal::open(140, 32);
+    let folder = tempfile::tempdir().unwrap();
+    terminal.write(&format!("cd {}; clear\n", folder.path().display()));
+    terminal.wait("the prompt", |screen| screen.trim() == "ready>");
+    terminal.start(&format!("-p {pid} f"));
+    terminal.wait_for(" calls, ");
+    let samples_of = |name: &str| {
+        let screen = terminal.wait(name, |screen| {
+            let heading = screen.lines().next().unwrap_or_default();
+            heading.contains(&format!("● recording {name}: "))
+                && heading.contains(" calls")
+                && !heading.contains(", 0 calls")
+        });
+        println!("{}", screen.lines().next().unwrap_or_default());
+    };
+    let name = format!("pid-{pid}-slowpath");
+    terminal.press(&["r"]);
+    samples_of(&format!("{name}.profrec"));
+    terminal.press(&["r"]);
+    terminal.wait("the end", |screen| {
+        screen.contains(" written: ") && !screen.contains("●")
+    });
+    // A second one has another name, and ends with the screen.
+    terminal.press(&["r"]);
+    samples_of(&format!("{name}-2.profrec"));
+    terminal.press(&["q"]);
+    terminal.wait_for("-2.profrec written: ");
+    terminal.wait_until_restored("ended 0");
+    unharmed(target);
+
+    for name in [format!("{name}.profrec"), format!("{name}-2.profrec")] {
+        let file = folder.path().join(name);
+        let latency = run(profiler(&[
+            "latency",
+            "--json",
+            "--from",
+            file.to_str().unwrap(),
+            "f[> 0ns]",
+        ]))
+        .status(0);
+        let function = latency
+            .objects()
+            .into_iter()
+            .rfind(|object| object["type"] == "latency");
+        assert!(
+            function.unwrap()["since_start"]["count"].as_u64().unwrap() > 0,
+            "{}",
+            file.display()
+        );
+    }
+}
+
 /// The value below the list of hits.
 fn size(screen: &str) -> Option<u64> {
     let line = screen

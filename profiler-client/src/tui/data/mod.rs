@@ -107,6 +107,8 @@ pub struct Data {
     pub completions: Vec<Suggestion>,
     /// Why the session ended.
     pub ended: Option<String>,
+    /// What is recorded, and into which file.
+    pub recording: Option<String>,
     /// What is drawn of the flame view.
     pub graph: Arc<Graph>,
     /// The same, by function.

@@ -122,6 +122,8 @@ pub enum Action {
     Help,
     /// The command line of the screen is shown and copied.
     Copy,
+    /// What comes is written into a file, or no longer.
+    Record,
     /// Other processes.
     Processes,
     /// The terminal's shell, until told to go on.

@@ -76,6 +76,8 @@ pub enum Effect {
     },
     /// No such pane is shown any more.
     NoAside,
+    /// What comes of the session is written into a file; if it is already, that ends.
+    Record,
     /// Suggestions for what is typed.
     Complete(Wanted),
     /// Text for the terminal's clipboard.

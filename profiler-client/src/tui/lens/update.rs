@@ -82,6 +82,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Copy => copy(lens, over),
+        Action::Record => record(lens),
         Action::Processes => detach(lens),
         Action::Suspend => vec![Effect::Suspend],
         Action::Quit => vec![Effect::Quit],
@@ -558,6 +559,16 @@ fn detach(lens: &mut Lens) -> Vec<Effect> {
     }
     *lens = lens.anew();
     vec![Effect::Detach]
+}
+
+fn record(lens: &mut Lens) -> Vec<Effect> {
+    lens.notice = match lens.target {
+        _ if lens.is_of_recording() => Some("This is a recording already.".to_owned()),
+        None => Some("Choose a process first: what comes of it can be recorded.".to_owned()),
+        Some(_) if lens.attaching => Some("Nothing is attached yet: record once it is.".to_owned()),
+        Some(_) => return vec![Effect::Record],
+    };
+    Vec::new()
 }
 
 fn inside(lens: &mut Lens, data: &Data) -> Vec<Effect> {

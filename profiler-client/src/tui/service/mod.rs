@@ -5,9 +5,11 @@ mod counts;
 mod hits;
 mod imported;
 mod lookup;
+mod recording;
 mod session;
 
 pub use self::lookup::ranked;
+use self::recording::Recording;
 
 use std::time::Duration;
 
@@ -97,12 +99,17 @@ pub enum What {
     Completions(Vec<Suggestion>),
     /// How often steps were reached, by their text.
     Counts(Vec<(String, u64)>),
+    /// What is recorded so far, and where.
+    Recording(String),
+    /// What was recorded, or why it was not.
+    Recorded(String),
 }
 
 /// A report, and the attachment that it belongs to: later ones have nothing to do with it.
 #[derive(Debug)]
 pub struct Report {
-    attachment: u64,
+    /// `None` of what concerns every attachment.
+    attachment: Option<u64>,
     what: What,
 }
 
@@ -116,8 +123,18 @@ pub struct Reports {
 impl Reports {
     /// Sends one; whether anybody still wants them.
     async fn send(&self, what: What) -> bool {
-        let attachment = self.attachment;
+        let attachment = Some(self.attachment);
         self.sender.send(Report { attachment, what }).await.is_ok()
+    }
+
+    /// Sends one that concerns whatever is attached by then.
+    async fn send_to_all(&self, what: What) {
+        let report = Report {
+            attachment: None,
+            what,
+        };
+        // Without anybody who wants it, the end has come.
+        let _ = self.sender.send(report).await;
     }
 }
 
@@ -170,7 +187,19 @@ pub struct Service {
     looking_up: Option<JoinHandle<()>>,
     completing: Option<JoinHandle<()>>,
     of: Option<Target>,
-    /// A process of the session.
+    recording: Option<Recording>,
+    /// The session that is attached; `None` before there is one.
+    pub session: Option<Session>,
+}
+
+/// What later requests ask of a session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its name.
+    pub name: String,
+    /// What it is a session of, in words.
+    pub target: String,
+    /// Its first process.
     pub first_pid: Option<u32>,
 }
 
@@ -201,7 +230,8 @@ impl Service {
             looking_up: None,
             completing: None,
             of: None,
-            first_pid: None,
+            recording: None,
+            session: None,
         };
         (service, Inbox(receiver))
     }
@@ -273,7 +303,11 @@ impl Service {
         tasks.for_each(|task| task.abort());
         lookups.for_each(|task| task.abort());
         (self.edits, self.hits, self.flame, self.of) = (None, None, None, None);
-        self.aside = None;
+        (self.aside, self.session) = (None, None);
+        if let Some(recording) = self.recording.take() {
+            // It says itself what came of it.
+            tokio::spawn(recording.end());
+        }
         self.reports.attachment += 1;
         let left = self.owned.take();
         tokio::spawn(async move { left.end().await });
@@ -300,6 +334,7 @@ impl Service {
             Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
             Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
             Effect::NoAside => self.look_aside(aside::Wanted::default()),
+            Effect::Record => self.record(),
             Effect::Copy(_) | Effect::Mouse(_) | Effect::Suspend | Effect::Quit => return Some(effect),
         }
         None
@@ -322,6 +357,27 @@ impl Service {
         if let Some(aside) = &self.aside {
             let _ = aside.try_send(wanted);
         }
+    }
+
+    /// Begins a recording, or ends it.
+    fn record(&mut self) {
+        let running = self.recording.take().filter(Recording::is_running);
+        match (running, &self.session) {
+            (Some(recording), _) => {
+                tokio::spawn(recording.end());
+            }
+            (None, Some(session)) => {
+                let begun = Recording::begin(self.connection.views(), session, self.reports.clone());
+                self.recording = Some(begun);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Ends the recording, if there is one: what came of it.
+    pub async fn end_recording(&mut self) -> Option<String> {
+        let recording = self.recording.take().filter(Recording::is_running)?;
+        Some(recording.end().await)
     }
 
     fn source(&mut self, place: String) {
@@ -358,9 +414,14 @@ impl Service {
             // It has none.
             Target::Recording(_) | Target::Profile(_) => return None,
             // Of a shared session, its first process stands for the others.
-            Target::Session(_) => v1::target::Target::Pid(self.first_pid?),
+            Target::Session(_) => v1::target::Target::Pid(self.session.as_ref()?.first_pid?),
         };
         Some(v1::Target { target: Some(target) })
+    }
+
+    /// Whether a report is of what is attached.
+    fn is_concerned(&self, report: &Report) -> bool {
+        report.attachment.is_none_or(|of| of == self.reports.attachment)
     }
 
     fn run(&mut self, task: impl Future<Output = ()> + Send + 'static) {
@@ -383,7 +444,7 @@ impl Inbox {
     pub async fn next(&mut self, service: &Service) -> Option<What> {
         loop {
             let report = self.0.recv().await?;
-            if report.attachment == service.reports.attachment {
+            if service.is_concerned(&report) {
                 return Some(report.what);
             }
         }
@@ -393,7 +454,7 @@ impl Inbox {
     pub fn ready(&mut self, service: &Service) -> Option<What> {
         loop {
             let report = self.0.try_recv().ok()?;
-            if report.attachment == service.reports.attachment {
+            if service.is_concerned(&report) {
                 return Some(report.what);
             }
         }

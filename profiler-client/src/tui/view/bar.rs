@@ -78,6 +78,9 @@ fn heading(lens: &Lens, data: &Data) -> Line {
     } else if lens.is_editing() {
         line = line.and(Style::Warning, "  editing …");
     }
+    if let Some(recording) = &data.recording {
+        line = line.and(Style::Strong, format!("  ● recording {recording}"));
+    }
     if lens.frozen {
         line = line.and(Style::Warning, "  frozen (z resumes)");
     }

@@ -70,6 +70,7 @@ impl NewFile {
 /// A file in its place.
 #[derive(Debug)]
 pub struct Placed {
+    /// Open for writing.
     pub file: File,
     path: PathBuf,
 }

@@ -8,8 +8,8 @@
 //! | `awaited` | the conditions that it waits for |
 
 mod awaited;
-mod file;
-mod recorder;
+pub mod file;
+pub mod recorder;
 mod redacted;
 
 use std::io;
