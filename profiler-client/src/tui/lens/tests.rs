@@ -641,6 +641,27 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
 }
 
 #[test]
+fn a_scope_that_is_refused_keeps_the_process_and_says_why() {
+    let (mut lens, _) = attached();
+    (lens.scope, lens.attaching) = ("main.c:12".to_owned(), true);
+    let refused = Action::NotAttached {
+        message: "A line alone has no samples.".to_owned(),
+    };
+    let attach = Effect::Attach {
+        target: Target::Pid(4211),
+        scope: String::new(),
+    };
+    assert_eq!(update(&mut lens, refused.clone(), &sample::busy()), [attach]);
+    let everything = Action::Attached { scope: String::new() };
+    update(&mut lens, everything, &sample::busy());
+    assert_eq!(lens.notice.as_deref(), Some("A line alone has no samples."));
+    // Where the process is what is refused, there is nothing to keep.
+    lens.attaching = true;
+    assert!(update(&mut lens, refused, &sample::busy()).is_empty());
+    assert_eq!(lens.target, None);
+}
+
+#[test]
 fn another_session_is_joined_from_the_screen() {
     let (mut lens, _) = attached();
     lens.pane = Pane::Sessions;

@@ -148,24 +148,30 @@ fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
 
 /// The session has ended. One whose probes took too much goes on without them.
 fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
-    let Some(target @ (Target::Pid(_) | Target::Exe(_))) = lens.target.clone() else {
-        return Vec::new();
-    };
     // Each view says so.
-    if lens.attaching || lens.scope.is_empty() || !reason.contains(OVER_BUDGET) {
+    if lens.attaching || !reason.contains(OVER_BUDGET) {
         return Vec::new();
     }
     let notice = format!("`{}` is left: {reason}. `--budget 0` sets no limit.", lens.scope);
+    attach_to_everything(lens, notice).into_iter().collect()
+}
+
+/// Attaches to the same processes without the scope, and says why; `None` where there is no scope, or no process.
+fn attach_to_everything(lens: &mut Lens, notice: String) -> Option<Effect> {
+    let target = match &lens.target {
+        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.scope.is_empty() => target.clone(),
+        _ => return None,
+    };
     *lens = Lens {
         target: Some(target.clone()),
         attaching: true,
         notice: Some(notice),
         ..lens.anew()
     };
-    vec![Effect::Attach {
+    Some(Effect::Attach {
         target,
         scope: String::new(),
-    }]
+    })
 }
 
 /// There is no session, and why.
@@ -177,6 +183,10 @@ fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
         let before = lens.part_before.take().map(Target::Recording);
         let effect = before.map(|before| attach_recording(lens, before));
         return effect.into_iter().collect();
+    }
+    // The process may be there, and the scope be what cannot be looked at.
+    if let Some(effect) = attach_to_everything(lens, message.clone()) {
+        return vec![effect];
     }
     *lens = Lens {
         notice: Some(message),
