@@ -14,6 +14,8 @@ use super::stat::{Stat, Status};
 
 /// Longest command line that is kept, in bytes.
 const COMMAND_LINE_MAX: usize = 4096;
+/// Longest name of a thread, in bytes.
+const COMM_MAX: usize = 15;
 /// What the kernel writes behind the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -108,7 +110,7 @@ pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, usize>> {
 }
 
 /// The processes that run an executable, by number: of that file or path where the pattern has a `/`, of
-/// that file name otherwise.
+/// that file name otherwise; where none does, those of that name, as of a program that is a link to another.
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
@@ -134,11 +136,21 @@ pub fn find_executable(pattern: &Path) -> io::Result<Vec<u32>> {
         };
         *path == absolute || same_file().unwrap_or(false)
     };
-    Ok(list(None)?
-        .into_iter()
-        .filter(runs_it)
-        .map(|process| process.pid)
-        .collect())
+    let processes = list(None)?;
+    let pids = |is_meant: &dyn Fn(&&Listed) -> bool| -> Vec<u32> {
+        let meant = processes.iter().filter(is_meant);
+        meant.map(|process| process.pid).collect()
+    };
+    let found = pids(&|process| runs_it(process));
+    if !found.is_empty() || whole_path {
+        return Ok(found);
+    }
+    let name = pattern.to_string_lossy();
+    // The kernel keeps so much of a name.
+    let is_named = |process: &Listed| {
+        process.name == *name || process.name.len() == COMM_MAX && name.starts_with(&process.name)
+    };
+    Ok(pids(&|process| is_named(process)))
 }
 
 #[cfg(test)]
@@ -169,6 +181,21 @@ mod tests {
             );
         }
         assert!(find_executable(Path::new("no such program")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_program_that_is_a_link_is_found_by_its_own_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("a-link-to-sleep");
+        let sleep = ["/usr/bin/sleep", "/bin/sleep"]
+            .iter()
+            .find(|path| Path::new(path).exists());
+        std::os::unix::fs::symlink(sleep.unwrap(), &link).unwrap();
+        let mut child = std::process::Command::new(&link).arg("100").spawn().unwrap();
+        let found = find_executable(Path::new("a-link-to-sleep")).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [child.id()]);
     }
 
     #[test]

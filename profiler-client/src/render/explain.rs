@@ -201,26 +201,36 @@ pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration) -> Strin
             explained.features - explained.judged
         ));
     }
-    let mut left_out: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for v1::NotLookedAt { what, reason } in &explained.not_looked_at {
-        left_out.entry(reason).or_default().push(what);
-    }
-    for (reason, what) in left_out {
-        let others = match what.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        text.push_str(&format!(
-            "; not looked at: {}{others} ({})",
-            terminal(what.first().unwrap_or(&"")),
-            terminal(reason)
-        ));
+    if let Some(unjudged) = unjudged(explained) {
+        text.push_str(&format!("; {unjudged}"));
     }
     let lost: BTreeMap<String, u64> = explained.lost.clone().into_iter().collect();
     if let Some(reasons) = reasons(&lost) {
         text.push_str(&format!("; lost: {reasons}"));
     }
     text
+}
+
+/// What was not looked at, and why; `None` where there is nothing.
+#[must_use]
+pub fn unjudged(explained: &v1::WatchExplainResponse) -> Option<String> {
+    let mut left_out: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for v1::NotLookedAt { what, reason } in &explained.not_looked_at {
+        left_out.entry(reason).or_default().push(what);
+    }
+    let mut texts = Vec::new();
+    for (reason, what) in left_out {
+        let others = match what.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        texts.push(format!(
+            "not looked at: {}{others} ({})",
+            terminal(what.first().unwrap_or(&"")),
+            terminal(reason)
+        ));
+    }
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 #[cfg(test)]

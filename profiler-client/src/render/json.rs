@@ -43,6 +43,7 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "open": integer(function.open),
                 "abandoned": integer(function.abandoned),
                 "overhead_ns": integer(function.overhead_ns),
+                "cost_ns": integer(function.cost_ns),
                 "lost": counts(&state.lost_of(function)),
                 "timed_share": number(function.timed_share()),
                 "taken_off": (!function.taken_off.is_empty()).then_some(&function.taken_off),
@@ -348,6 +349,7 @@ mod tests {
                 "open",
                 "abandoned",
                 "overhead_ns",
+                "cost_ns",
                 "lost",
                 "timed_share",
                 "taken_off"

@@ -46,6 +46,8 @@ pub struct FunctionState {
     pub lost: BTreeMap<String, u64>,
     /// The probes' own share of a measured duration.
     pub overhead_ns: u64,
+    /// What a call takes longer than without probes, in nanoseconds; 0 where that is not known.
+    pub cost_ns: u64,
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
     /// Why its probes were taken off the target; empty while they are on it.
@@ -146,6 +148,7 @@ impl FunctionState {
             abandoned,
             lost,
             overhead_ns,
+            cost_ns,
             slowest,
             taken_off,
         } = message;
@@ -163,6 +166,7 @@ impl FunctionState {
         self.abandoned = abandoned;
         self.lost = lost.into_iter().collect();
         self.overhead_ns = overhead_ns;
+        self.cost_ns = cost_ns;
         self.slowest = slowest;
         self.taken_off = taken_off;
         Ok(())

@@ -73,7 +73,7 @@ impl Binding {
         let is_there = match self.action {
             Action::Show(pane) => lens.has(pane),
             Action::Values => lens.has(Pane::Hits),
-            Action::Processes | Action::Record => !lens.is_of_recording(),
+            Action::Processes | Action::Record | Action::NoBudget => !lens.is_of_recording(),
             Action::Part(_) => lens.is_of_recording(),
             // Another tool has put them together already.
             Action::By => !lens.has_stacks_alone(),
@@ -419,7 +419,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Back,
         "",
-        "out of search, bars, zoom, what threads or event, the last edit",
+        "out of the search, bars, zoom, threads or event; u undoes edits",
     ),
     bind(
         &[key('/')],
@@ -586,7 +586,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Copy,
         "command",
-        "copy the command line of this screen; again: for scripts",
+        "show and copy this screen's command line; again: for scripts",
     ),
     bind(
         &[key('r')],
@@ -594,6 +594,13 @@ pub static KEYS: &[Binding] = &[
         Action::Record,
         "record",
         "record into a file, or end that; tui --from FILE shows it",
+    ),
+    bind(
+        &[key('K')],
+        On::Panes,
+        Action::NoBudget,
+        "",
+        "keep probes, whatever they cost the target (--budget 0)",
     ),
     bind(
         &[key('M')],

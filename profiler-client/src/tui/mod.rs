@@ -34,7 +34,7 @@ use tokio::{
 use self::{
     data::{Data, Making as PictureMaking, Picture},
     keyboard::Keyboard,
-    lens::{Action, Effect, Lens, Recorded, Target, update},
+    lens::{Action, Effect, Lens, Recorded, Target, Wanted, update},
     service::{Inbox, Making, Service, What},
     terminal::Screen,
     view::{Spots, theme::Theme},
@@ -217,6 +217,10 @@ impl App {
                         self.live.suggest(&wanted);
                         self.dirty = true;
                         continue;
+                    }
+                    Effect::Complete(wanted) => {
+                        self.live.completing = wanted != Wanted::Nothing;
+                        Effect::Complete(wanted)
                     }
                     effect => effect,
                 };

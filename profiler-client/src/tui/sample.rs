@@ -132,6 +132,7 @@ fn latency() -> v1::WatchLatencyResponse {
                 counts: vec![1900, 100],
             }),
             overhead_ns: 700,
+            cost_ns: 7000,
             ..Default::default()
         }],
         ..Default::default()

@@ -105,7 +105,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             Ok(source) => (data.source, data.source_failure) = (Some(Arc::new(*source)), None),
             Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
         },
-        What::Completions(names) => data.completions = names,
+        What::Completions(names) => (data.completions, data.completing) = (names, false),
         What::Recording(words) => data.recording = Some(terminal(&words).into_owned()),
         What::Recorded(words) => {
             data.recording = None;
@@ -129,9 +129,11 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
         | What::Timeline(Incoming::Broken(failure))
         | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
         What::Waits(Incoming::Message(message)) => {
+            note_end(data, &message);
             return wrong(data.aside.waits.apply(message));
         }
         What::Syscalls(Incoming::Message(message)) => {
+            note_end(data, &message);
             return wrong(data.aside.syscalls.apply(message));
         }
         // The last says that no more comes, and holds no counts.
@@ -141,10 +143,20 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
         What::Spans(Incoming::Message(message)) => {
             return wrong(data.aside.calls.apply(message));
         }
-        What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
+        What::Explained(Incoming::Message(message)) => {
+            note_end(data, &*message);
+            data.aside.explained = Some(*message);
+        }
         _ => {}
     }
     None
+}
+
+/// Notes why nothing more of the pane comes, where the session on the screen goes on.
+fn note_end(data: &mut Data, message: &impl Message) {
+    if message.is_final() && data.ended.is_none() {
+        data.aside.ended = Some(message.final_reason().trim_end_matches('.').to_owned());
+    }
 }
 
 /// Lets a screen that stands still have what is no measurement.
@@ -156,6 +168,7 @@ pub fn follow(frozen: &mut Data, live: &Data) {
     frozen.source.clone_from(&live.source);
     frozen.source_failure.clone_from(&live.source_failure);
     frozen.completions.clone_from(&live.completions);
+    frozen.completing = live.completing;
     frozen.hits.starting = live.hits.starting;
     frozen.ended.clone_from(&live.ended);
     frozen.recording.clone_from(&live.recording);

@@ -46,8 +46,15 @@ pub async fn names(connection: &Connection) -> BTreeMap<u32, String> {
     named.collect()
 }
 
-/// The last component of an executable's path.
+/// What a process is called: by the last component of its executable's path, or as it was started by a link to that.
 fn name(process: &v1::Process) -> Option<&str> {
+    let started_as = process.command.split([' ', ':']).next();
+    let started_as = started_as
+        .and_then(|path| path.rsplit('/').next())
+        .unwrap_or_default();
+    if !started_as.is_empty() && started_as == process.name {
+        return Some(&process.name);
+    }
     process.executable.rsplit('/').next()
 }
 

@@ -224,6 +224,7 @@ impl target::TargetService for Service {
             threads: 4,
             executable: "/usr/bin/server".into(),
             command: "server --listen \x1b[31m".into(),
+            ..v1::Process::default()
         };
         let processes = if process.command.contains(&pattern) {
             vec![process]

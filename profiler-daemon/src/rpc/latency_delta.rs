@@ -80,6 +80,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         abandoned,
         lost,
         overhead_ns,
+        cost_ns,
         slowest,
         taken_off,
     } = function;
@@ -98,6 +99,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         abandoned: *abandoned,
         lost: convert::losses(lost),
         overhead_ns: *overhead_ns,
+        cost_ns: *cost_ns,
         slowest: slowest
             .iter()
             .map(|call| v1::SlowCall {

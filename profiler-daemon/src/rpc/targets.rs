@@ -117,6 +117,7 @@ fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionE
             pid: process.pid,
             uid: process.uid,
             threads: process.threads,
+            name: process.name.clone(),
             executable: process
                 .executable
                 .map(|path| path.display().to_string())

@@ -6,6 +6,7 @@ use profiler_aggregate::latency::{AgeConfig, Latency};
 use profiler_common::probe::ProbeId;
 
 use super::{
+    calibrate::CallCost,
     picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall},
     population::Population,
     readings::Readings,
@@ -30,7 +31,7 @@ pub struct Function {
     given_up: Vec<ProbeId>,
     latency: Latency,
     slowest: Vec<SlowCall>,
-    overhead_ns: u64,
+    cost: CallCost,
     /// Why its probes were taken off the target, if they were.
     taken_off: Option<Arc<str>>,
 }
@@ -65,7 +66,7 @@ impl Functions {
                 given_up: Vec::new(),
                 latency: Latency::new(ages, now_ns),
                 slowest: Vec::new(),
-                overhead_ns: 0,
+                cost: CallCost::default(),
                 taken_off: None,
             });
             self.next_id += 1;
@@ -115,10 +116,10 @@ impl Functions {
         }
     }
 
-    /// Sets what the probes of each method add to a duration.
-    pub fn set_overhead(&mut self, of: &impl Fn(ExitMethod) -> u64) {
+    /// Sets what the probes of each function cost.
+    pub fn set_costs(&mut self, of: &impl Fn(&Function) -> CallCost) {
         for function in &mut self.list {
-            function.overhead_ns = of(function.method);
+            function.cost = of(function);
         }
     }
 
@@ -176,7 +177,7 @@ impl Function {
 
     /// The probes' own share of a duration.
     pub fn overhead_ns(&self) -> u64 {
-        self.overhead_ns
+        self.cost.overhead_ns
     }
 
     /// Whether its probes were taken off the target.
@@ -245,7 +246,8 @@ impl Function {
             open,
             abandoned,
             lost,
-            overhead_ns: self.overhead_ns,
+            overhead_ns: self.cost.overhead_ns,
+            cost_ns: self.cost.cost_ns,
             slowest: self.slowest.iter().take(SLOWEST).copied().collect(),
             taken_off: self.taken_off.clone(),
         }

@@ -147,6 +147,8 @@ pub struct FunctionLatency {
     pub lost: Losses,
     /// The probes' own share of a measured duration.
     pub overhead_ns: u64,
+    /// What a call takes longer than without probes, in its measured duration and around it; 0 where that is not known.
+    pub cost_ns: u64,
     /// Slowest recent calls past the threshold, slowest first.
     pub slowest: Vec<SlowCall>,
     /// Why its probes were taken off the target; its counts are those until then.

@@ -16,7 +16,7 @@ use super::{
     picture::ExitMethod,
     prepare::Prepared,
     split_off,
-    state::Session,
+    state::{ProbeCosts, Session},
     symbols::{Dropped, Symbols, Wanted},
 };
 use crate::{
@@ -311,15 +311,19 @@ impl Running {
         let (dropped, now_ns) = (self.symbols.dropped(), monotonic_ns());
         session.flush_records(&self.engine, &self.frames, dropped, now_ns);
         let attached = attach(session, &mut self.engine, (dropped, prepared), now_ns)?;
-        session.set_overhead(|method| self.overhead_ns(method));
+        self.set_costs(session);
         session.renew_records();
         session.read(&self.engine, now_ns);
         Ok(attached)
     }
 
-    /// The probes' own share of a duration, in nanoseconds.
-    pub fn overhead_ns(&self, method: ExitMethod) -> u64 {
-        self.call_costs.get(&method).map_or(0, |cost| cost.overhead_ns)
+    /// Tells a session what its probes cost.
+    pub fn set_costs(&mut self, session: &mut Session) {
+        let hits = session.has_stepped_entries().then(|| self.hit_costs()).flatten();
+        session.set_costs(ProbeCosts {
+            calls: &self.call_costs,
+            hits,
+        });
     }
 
     /// What it costs to reach a probe, measured once; `None` where that cannot be measured.

@@ -38,6 +38,7 @@ use super::{
     ending::Ending,
     explain::Explain,
     flame::Flame,
+    functions::{Function, key},
     late_code::ReturnProbes,
     name::SessionName,
     picture::{ExitMethod, FlameKind, SessionInfo},
@@ -323,10 +324,19 @@ impl Session {
         }
     }
 
-    /// Sets what the probes add to a duration.
-    pub fn set_overhead(&mut self, of: impl Fn(ExitMethod) -> u64) {
+    /// Whether calls begin at an instruction that the kernel single-steps.
+    pub fn has_stepped_entries(&self) -> bool {
+        let mut sites = self.steps.iter().flat_map(|step| &step.sites);
+        sites.any(|site| site.entry_single_stepped)
+    }
+
+    /// Sets what the probes add to a duration, and cost the target.
+    pub fn set_costs(&mut self, costs: ProbeCosts<'_>) {
         for step in self.steps.iter_mut() {
-            step.functions.set_overhead(&of);
+            let stepped = step.stepped_entries();
+            let of =
+                |function: &Function| costs.of_call(function.method, stepped.contains(&key(&function.info)));
+            step.functions.set_costs(&of);
         }
     }
 

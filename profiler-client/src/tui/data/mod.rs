@@ -16,6 +16,7 @@ use std::{
     time::Instant,
 };
 
+use profiler_daemon::session::OVER_BUDGET;
 use profiler_proto::v1;
 use profiler_scope::Place;
 
@@ -35,7 +36,6 @@ use crate::{
     render::{
         explain,
         timeline::{self, Drawn},
-        trace,
     },
     state::{
         flame::FlameState,
@@ -74,6 +74,8 @@ pub struct Aside {
     pub explained: Option<v1::WatchExplainResponse>,
     /// Why there is nothing.
     pub failure: Option<String>,
+    /// Why nothing more comes.
+    pub ended: Option<String>,
 }
 
 /// All of it.
@@ -105,6 +107,8 @@ pub struct Data {
     pub counts: BTreeMap<String, StepCount>,
     /// Suggestions for what is typed.
     pub completions: Vec<Suggestion>,
+    /// Others are being looked for.
+    pub completing: bool,
     /// Why the session ended.
     pub ended: Option<String>,
     /// What is recorded, and into which file.
@@ -124,6 +128,32 @@ pub struct Data {
 }
 
 impl Data {
+    /// Why probes of the scope were taken off the target, with the function's name; `None` where all are there.
+    #[must_use]
+    pub fn taken_off(&self) -> Option<String> {
+        let functions = self.latency.functions.values();
+        let mut taken_off = functions.filter(|function| !function.taken_off.is_empty());
+        let function = taken_off.next()?;
+        let others = match taken_off.count() {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        let (name, why) = (&function.function.name, &function.taken_off);
+        Some(format!("{name}{others} was taken off: {why}"))
+    }
+
+    /// Whether that, or the end of what the pane shows, is for what the probes cost.
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        let of_calls = self
+            .latency
+            .functions
+            .values()
+            .map(|function| &function.taken_off);
+        let mut reasons = of_calls.chain(&self.aside.ended);
+        reasons.any(|reason| reason.contains(OVER_BUDGET))
+    }
+
     /// What is to be made of messages, if the screen does not show it yet.
     pub fn unmade(&mut self, lens: &Lens) -> Option<Making> {
         let wanted = self.wanted(lens);
@@ -367,8 +397,13 @@ impl Data {
             .iter()
             .find(|value| Some(&value.expression) == chosen)
             .or_else(|| values.first())?;
-        let text = trace::shown(value).ok()?;
-        Some((value.expression.clone(), text))
+        // As it is, and not as a terminal may show it.
+        let text = match (value.state(), value.text.as_str()) {
+            (v1::ValueState::Ok, "") => &value.json,
+            (v1::ValueState::Ok, text) => text,
+            _ => return None,
+        };
+        Some((value.expression.clone(), text.to_owned()))
     }
 
     /// What slow calls do that the others do not, where that is certain enough.

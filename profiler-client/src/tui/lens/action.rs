@@ -124,6 +124,8 @@ pub enum Action {
     Copy,
     /// What comes is written into a file, or no longer.
     Record,
+    /// Probes may cost whatever they cost.
+    NoBudget,
     /// Other processes.
     Processes,
     /// The terminal's shell, until told to go on.

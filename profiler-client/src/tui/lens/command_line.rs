@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use profiler_export::text::is_unseen;
 
-use super::{FrameId, Lens, Mouse, Pane, Picture, Recorded, Target};
+use super::{FrameId, Lens, Mouse, Pane, Picture, Recorded, Target, path};
 use crate::{
     cli::args::{By, RecordedTime},
     state::{functions::Sort, shape::Around},
@@ -102,7 +102,14 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         }
     }
     words.extend(host(lens));
-    words.extend(target(lens, true));
+    words.extend(probing(lens));
+    let scope = match lens.pane {
+        // They end before the duration of their call is known.
+        Pane::Waits | Pane::Syscalls => path::without_thresholds(&lens.scope),
+        _ => lens.scope.clone(),
+    };
+    words.extend(target(lens, false));
+    words.extend(Some(scope).filter(|scope| !scope.is_empty() && !is_of_session));
     match lens.pane {
         Pane::Difference => {
             words.push("--diff".to_owned());
@@ -143,6 +150,14 @@ fn shaping(lens: &Lens) -> impl Iterator<Item = (&'static str, String)> {
     ];
     let flags = flags.map(|(name, value)| (name, value.to_owned()));
     flags.into_iter().filter(|(_, value)| !value.is_empty())
+}
+
+/// The flags that all verbs with probes have.
+fn probing(lens: &Lens) -> impl Iterator<Item = String> {
+    let flags = lens.making.iter();
+    flags
+        .filter(|flag| ["--exit=", "--budget="].iter().any(|name| flag.starts_with(name)))
+        .cloned()
 }
 
 fn host(lens: &Lens) -> Option<String> {

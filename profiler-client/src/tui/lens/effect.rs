@@ -73,11 +73,15 @@ pub enum Effect {
         pane: Pane,
         /// The scope.
         scope: String,
+        /// It is that of the session on the screen.
+        is_of_session: bool,
     },
     /// No such pane is shown any more.
     NoAside,
     /// What comes of the session is written into a file; if it is already, that ends.
     Record,
+    /// Sessions are made without a limit on what their probes cost.
+    NoBudget,
     /// Suggestions for what is typed.
     Complete(Wanted),
     /// Text for the terminal's clipboard.

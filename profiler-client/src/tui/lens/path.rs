@@ -26,7 +26,11 @@ pub enum Towards {
 ///
 /// Where it does not parse.
 pub fn read(text: &str) -> Result<Scope, String> {
-    parse(text).map_err(|error| terminal(&error.to_string()).into_owned())
+    parse(text).map_err(|error| {
+        let text = error.to_string();
+        let lines: Vec<_> = text.lines().map(terminal).collect();
+        lines.join("\n")
+    })
 }
 
 /// The texts of its steps, outermost first; none where it does not parse.
@@ -86,6 +90,16 @@ pub fn with_threshold(text: &str) -> Result<String, String> {
     let first = percentile(FIRST).map(Bound::Percentile);
     timed_step(&mut scope)?.predicates = first.into_iter().map(or_more).collect();
     Ok(scope.to_string())
+}
+
+/// The scope without what its steps ask of durations.
+#[must_use]
+pub fn without_thresholds(text: &str) -> String {
+    let Ok(mut scope) = parse(text) else {
+        return text.to_owned();
+    };
+    scope.steps.iter_mut().for_each(|step| step.predicates.clear());
+    scope.to_string()
 }
 
 /// The scope of calls that take as long as one of them did, to two digits.
@@ -224,7 +238,7 @@ pub fn function(text: &str) -> Option<String> {
 /// The step that looks inside of a frame; `None` where it is no function that is known by name.
 #[must_use]
 pub fn place_of(frame: &v1::Frame) -> Option<Place> {
-    let known = frame.unresolved.is_empty()
+    let known = (frame.unresolved.is_empty() || is_numbered(&frame.function))
         && !frame.function.is_empty()
         && !frame.function.starts_with('[')
         && frame.function != "other"
@@ -239,6 +253,12 @@ pub fn place_of(frame: &v1::Frame) -> Option<Place> {
             Place::Function(name())
         }
     })
+}
+
+/// Whether a name is that of a file with the address of a function that has none: `nginx+0x51397`.
+fn is_numbered(function: &str) -> bool {
+    let address = function.rsplit_once("+0x").map(|(_, address)| address);
+    address.is_some_and(|address| !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
 /// The line that ran in a frame, as a step; `None` where it is not known.
@@ -310,6 +330,7 @@ mod tests {
         );
         assert_eq!(at_least("f[>= p50][< 1s]", 7).unwrap(), "f[>= 7ns]");
         assert!(at_least("main.cc:3", 7).is_err());
+        assert_eq!(without_thresholds("f[>= p95][n == 3]/g[< 1ms]"), "f[n == 3]/g");
         assert!(at_least("", 0).is_err());
     }
 

@@ -47,5 +47,12 @@ pub(super) fn change_mouse(lens: &mut Lens) -> Vec<Effect> {
         Mouse::Here => Mouse::OfTerminal,
         Mouse::OfTerminal => Mouse::Here,
     };
+    lens.notice = Some(
+        match lens.mouse {
+            Mouse::Here => "The mouse selects here: M leaves it to the terminal.",
+            Mouse::OfTerminal => "The mouse selects text of the terminal: M takes it back.",
+        }
+        .to_owned(),
+    );
     vec![Effect::Mouse(lens.mouse)]
 }

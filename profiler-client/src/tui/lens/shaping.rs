@@ -30,6 +30,8 @@ pub(super) fn change(lens: &mut Lens, action: &Action) {
                 Sort::Own => Sort::Total,
                 Sort::Total => Sort::Own,
             };
+            // The first is what the order is for.
+            lens.unselect();
         }
         Action::Picture => {
             lens.picture = match lens.picture {
@@ -83,18 +85,13 @@ fn is_same(function: &FrameId, other: &FrameId) -> bool {
     function.function == other.function && (function.module.is_empty() || function.module == other.module)
 }
 
-/// Takes back what leaves most out; whether there was such.
-pub(super) fn back(lens: &mut Lens) -> bool {
+/// Takes back the selection that leaves most out.
+pub(super) fn back(lens: &mut Lens) {
     if lens.shape_shown().around.is_some() {
         lens.shape.around = None;
-        true
     } else if !lens.shape.threads.is_empty() {
         lens.shape.threads = Patterns::default();
-        true
     } else if !lens.event.is_empty() {
         lens.event = String::new();
-        true
-    } else {
-        false
     }
 }

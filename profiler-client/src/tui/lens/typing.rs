@@ -1,7 +1,13 @@
 //! Keys while text is typed.
 
-use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, Wanted, path, update::set_scope};
-use crate::{cli::print_list, state::shape::Patterns, tui::data::Data};
+use super::{
+    Action, Effect, Input, Item, Lens, Move, Pane, Purpose, Typing, Wanted, path, update::set_scope,
+};
+use crate::{
+    cli::print_list,
+    state::shape::Patterns,
+    tui::data::{Data, is_match},
+};
 
 /// Functions are suggested from so many characters on, where nothing says what they are in.
 const LEAST: usize = 2;
@@ -82,6 +88,9 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
     match input.purpose {
         Purpose::Search => {
             lens.search = input.text();
+            if lens.pane.is_graph() && !lens.search.is_empty() && !is_found(lens) {
+                crate::tui::moves::step(lens, Move::Next, data);
+            }
             super::update(lens, Action::Drawn, data)
         }
         Purpose::Hide => {
@@ -103,12 +112,24 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
             if let Some(suggestion) = input.chosen.and_then(|at| data.completions.get(at)) {
                 input.complete(&suggestion.text);
             }
-            match path::read(&input.text()) {
+            let text = input.text();
+            // So the screen calls it.
+            let text = if text.trim() == "everything" { "" } else { &text };
+            match path::read(text) {
                 Ok(scope) => set_scope(lens, Ok(scope.to_string())),
                 Err(message) => again(lens, input, message),
             }
         }
     }
+}
+
+/// Whether the selected box matches the search.
+fn is_found(lens: &Lens) -> bool {
+    let selected = match lens.selection() {
+        Some(Item::Stack(stack)) => stack.last(),
+        _ => None,
+    };
+    selected.is_some_and(|frame| is_match(&frame.function, &lens.search))
 }
 
 fn expressions(text: &str) -> Result<Vec<String>, String> {

@@ -5,7 +5,9 @@ use profiler_scope::Place;
 
 use super::{
     Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Pointed, Purpose,
-    Recorded, Target, command_line, part, path, pointing, shaping, typing,
+    Recorded, Target, command_line, part,
+    path::{self, Towards},
+    pointing, shaping, typing,
 };
 use crate::{
     attached::recorded_length,
@@ -33,6 +35,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         lens.overlay = Overlay::None;
     }
     match action {
+        // A key that takes away what is drawn over the screen does nothing else.
+        _ if over != Overlay::None && !acts_over_screen(&action) => Vec::new(),
         Action::Show(pane) => show(lens, pane, data),
         Action::Move(towards) => {
             crate::tui::moves::step(lens, towards, data);
@@ -43,12 +47,12 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Enter => enter(lens, data),
         Action::Inside => inside(lens, data),
         Action::Values => values(lens, data),
-        Action::Back => back(lens, over),
-        Action::Undo => undo(lens),
-        Action::Nudge(towards) => {
-            let scope = path::nudge(&lens.scope, towards);
-            set_scope(lens, scope)
+        Action::Back => {
+            back(lens);
+            Vec::new()
         }
+        Action::Undo => undo(lens),
+        Action::Nudge(towards) => nudge(lens, towards),
         Action::Part(part) => move_part(lens, part, data),
         Action::Mark => {
             mark(lens);
@@ -83,6 +87,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::Copy => copy(lens, over),
         Action::Record => record(lens),
+        Action::NoBudget => no_budget(lens, data),
         Action::Processes => detach(lens),
         Action::Suspend => vec![Effect::Suspend],
         Action::Quit => vec![Effect::Quit],
@@ -121,6 +126,11 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     }
 }
 
+/// Whether an action means what it does whatever is drawn over the screen.
+const fn acts_over_screen(action: &Action) -> bool {
+    !action.is_of_user() || matches!(action, Action::Help | Action::Copy | Action::Suspend)
+}
+
 /// The session is there, with this scope.
 fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
     lens.attaching = false;
@@ -152,7 +162,10 @@ fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
     if lens.attaching || !reason.contains(OVER_BUDGET) {
         return Vec::new();
     }
-    let notice = format!("`{}` is left: {reason}. `--budget 0` sets no limit.", lens.scope);
+    let notice = format!(
+        "`{}` is left: {reason}. K keeps probes whatever they cost: then time it again.",
+        lens.scope
+    );
     attach_to_everything(lens, notice).into_iter().collect()
 }
 
@@ -358,6 +371,21 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     }
 }
 
+/// The threshold at the next percentile or time, where there is one.
+fn nudge(lens: &mut Lens, towards: Towards) -> Vec<Effect> {
+    let scope = path::nudge(&lens.scope, towards);
+    if scope.as_ref() == Ok(&lens.scope) {
+        let end = match towards {
+            Towards::Slower => "highest",
+            Towards::Faster => "lowest",
+        };
+        lens.notice = Some(format!(
+            "This is the {end} threshold that has a key: e edits it, as in [>= p75] or [>= 3ms]."
+        ));
+    }
+    set_scope(lens, scope)
+}
+
 /// Only calls as long as the selected bars; without any, slow ones; of those already, how they differ.
 fn next_of_latency(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let scope = match data.selected_bars(lens) {
@@ -489,7 +517,13 @@ fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
         return Vec::new();
     };
-    set_scope(lens, path::read(&next).map(|scope| scope.to_string()))
+    // Only calls of one function can be explained.
+    let pane = path::read(&next).map_or(Pane::Explain, |scope| match scope.last() {
+        Some(_) if scope.steps.len() == 1 => Pane::Explain,
+        Some(last) if last.place.has_spans() => Pane::Latency,
+        _ => Pane::Graph,
+    });
+    set_scope_and_show(lens, path::read(&next).map(|scope| scope.to_string()), pane)
 }
 
 /// The selected value becomes a condition.
@@ -569,6 +603,28 @@ fn detach(lens: &mut Lens) -> Vec<Effect> {
     }
     *lens = lens.anew();
     vec![Effect::Detach]
+}
+
+/// Sessions have no limit on what their probes cost any more; where probes were taken off, they are attached again.
+fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let target = match &lens.target {
+        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.attaching => target.clone(),
+        Some(Target::Session(_)) => {
+            lens.notice = Some("The limit of a session was set when it was made (--budget).".to_owned());
+            return Vec::new();
+        }
+        _ => return Vec::new(),
+    };
+    lens.making.retain(|flag| !flag.starts_with("--budget"));
+    lens.making.push("--budget=0".to_owned());
+    if !data.is_over_budget() {
+        lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
+        return vec![Effect::NoBudget];
+    }
+    lens.attaching = true;
+    (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    let scope = lens.scope.clone();
+    vec![Effect::NoBudget, Effect::Attach { target, scope }]
 }
 
 fn record(lens: &mut Lens) -> Vec<Effect> {
@@ -666,22 +722,17 @@ fn selected_place(lens: &Lens, data: &Data) -> Option<Place> {
     }
 }
 
-fn back(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
-    if over != Overlay::None {
-        // It is gone already.
-    } else if !lens.search.is_empty() {
+fn back(lens: &mut Lens) {
+    if !lens.search.is_empty() {
         lens.search = String::new();
     } else if lens.screen() == Some(Pane::Latency) && lens.selection().is_some() {
         lens.unselect();
         lens.mark = None;
     } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
         lens.zoom.pop();
-    } else if lens.target.is_some() && shaping::back(lens) {
-        // It is gone.
-    } else if lens.target.is_some() && !lens.trail.is_empty() {
-        return undo(lens);
+    } else if lens.target.is_some() {
+        shaping::back(lens);
     }
-    Vec::new()
 }
 
 fn undo(lens: &mut Lens) -> Vec<Effect> {
@@ -696,7 +747,12 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
         // Somebody else's edits of a session that is shared can be taken back too.
         None if matches!(lens.target, Some(Target::Session(_))) => {}
         None => {
-            lens.notice = Some("There is no edit to take back.".to_owned());
+            let hint = if lens.scope.is_empty() {
+                ""
+            } else {
+                " To look at everything, press e, empty the scope with Ctrl-U, and press Enter."
+            };
+            lens.notice = Some(format!("There is no edit to take back.{hint}"));
             return Vec::new();
         }
     }
@@ -751,13 +807,22 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
     }
     // What is under way has its stream when it is done.
     if lens.edits == 0 {
-        let aside = screen
-            .filter(|pane| pane.is_aside())
-            .map(|pane| (pane, lens.scope.clone()));
+        let aside = screen.filter(|pane| pane.is_aside()).map(|pane| {
+            let scope = match pane {
+                // They end before the duration of their call is known.
+                Pane::Waits | Pane::Syscalls => path::without_thresholds(&lens.scope),
+                _ => lens.scope.clone(),
+            };
+            (pane, scope)
+        });
         if aside != lens.asked.aside {
             lens.asked.aside.clone_from(&aside);
             effects.push(match aside {
-                Some((pane, scope)) => Effect::Aside { pane, scope },
+                Some((pane, scope)) => Effect::Aside {
+                    pane,
+                    is_of_session: scope == lens.scope,
+                    scope,
+                },
                 None => Effect::NoAside,
             });
         }

@@ -26,6 +26,8 @@ const STEP_NS: i32 = 250_000_000;
 pub struct Wanted {
     pub pane: Pane,
     pub scope: String,
+    /// The scope is that of the session on the screen.
+    pub is_of_session: bool,
 }
 
 /// All that the task has.
@@ -34,7 +36,7 @@ pub struct Task {
     pub owned: Owned,
     /// The session whose waits and system calls are shown.
     pub session: String,
-    /// What a session for reasons is made with.
+    /// What a session for a scope of its own is made with.
     pub template: v1::CreateSessionRequest,
     pub reports: Reports,
     pub wanted: mpsc::Receiver<Wanted>,
@@ -44,28 +46,41 @@ impl Task {
     /// Runs until nobody wants it any more.
     pub async fn run(mut self) {
         let mut opened: Option<Opened> = None;
-        // Reasons have a session of their own: its scope cannot be changed.
-        let mut explains: Option<String> = None;
+        // A scope that is not the session's has one of its own.
+        let mut beside: Option<String> = None;
         while let Some(mut wanted) = self.wanted.recv().await {
             while let Ok(newer) = self.wanted.try_recv() {
                 wanted = newer;
             }
             drop(opened.take());
-            if let Some(name) = explains.take() {
+            if let Some(name) = beside.take() {
                 self.owned.end_one(&name).await;
             }
             if wanted.pane.is_aside() {
                 self.reports.send(What::AsideBegin).await;
             }
             opened = match wanted.pane {
-                Pane::Waits => Some(self.waits()),
-                Pane::Syscalls => Some(self.syscalls()),
+                Pane::Waits | Pane::Syscalls => match self.of_all_calls(&wanted).await {
+                    Ok(session) => {
+                        beside.clone_from(&session);
+                        let session = session.unwrap_or_else(|| self.session.clone());
+                        Some(if wanted.pane == Pane::Waits {
+                            self.waits(session)
+                        } else {
+                            self.syscalls(session)
+                        })
+                    }
+                    Err(failure) => {
+                        self.reports.send(What::Waits(Incoming::Broken(failure))).await;
+                        None
+                    }
+                },
                 Pane::Spans => Some(self.spans()),
                 Pane::Timeline => Some(self.timeline()),
                 Pane::Sessions => Some(self.sessions()),
-                Pane::Explain => match self.explaining(wanted.scope).await {
+                Pane::Explain => match self.make(wanted.scope, true).await {
                     Ok(name) => {
-                        explains = Some(name.clone());
+                        beside = Some(name.clone());
                         Some(self.explained(name))
                     }
                     Err(failure) => {
@@ -80,19 +95,27 @@ impl Task {
         }
     }
 
-    fn waits(&self) -> Opened {
+    /// Makes a session of a scope without the durations that the one on the screen asks for; `None` where that asks for none.
+    async fn of_all_calls(&self, wanted: &Wanted) -> Result<Option<String>, Failure> {
+        if wanted.is_of_session {
+            return Ok(None);
+        }
+        self.make(wanted.scope.clone(), false).await.map(Some)
+    }
+
+    fn waits(&self, session: String) -> Opened {
         let mut client = self.connection.views();
         let request = v1::WatchWaitsRequest {
-            session: self.session.clone(),
+            session,
             interval: None,
         };
         self.stream(async move { client.watch_waits(request).await }, What::Waits)
     }
 
-    fn syscalls(&self) -> Opened {
+    fn syscalls(&self, session: String) -> Opened {
         let mut client = self.connection.views();
         let request = v1::WatchSyscallsRequest {
-            session: self.session.clone(),
+            session,
             ..Default::default()
         };
         self.stream(
@@ -142,11 +165,11 @@ impl Task {
         Opened(tokio::spawn(task).abort_handle())
     }
 
-    async fn explaining(&self, scope: String) -> Result<String, Failure> {
+    async fn make(&self, scope: String, explain: bool) -> Result<String, Failure> {
         let mut sessions = self.connection.sessions();
         let create = v1::CreateSessionRequest {
             scope,
-            explain: true,
+            explain,
             ..self.template.clone()
         };
         let session = attached::create(&mut sessions, &create).await?;

@@ -98,11 +98,9 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
         Wanted::Nothing => Vec::new(),
         Wanted::Value { step, fragment } => {
             let known = known(connection, target, &step, SUGGESTED).await;
-            let values = known.into_iter().map(|text| Suggestion {
-                text,
-                about: String::new(),
-            });
-            ranked(values.collect(), &fragment)
+            let has_spans =
+                parse(&step).is_ok_and(|scope| scope.last().is_some_and(|last| last.place.has_spans()));
+            ranked(conditions(known, has_spans), &fragment)
         }
         Wanted::Step { before, fragment } => {
             let outer = path::function(&before);
@@ -117,6 +115,28 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
             together(lines, functions, &fragment)
         }
     }
+}
+
+/// What a condition can be of: the values that are known there, or else registers; of calls, how long they take too.
+fn conditions(known: Vec<String>, has_spans: bool) -> Vec<Suggestion> {
+    let suggestion = |text: &str, about: &str| Suggestion {
+        text: text.to_owned(),
+        about: about.to_owned(),
+    };
+    let durations = [
+        suggestion(">= p95]", "the slowest 5% of its calls"),
+        suggestion(">= p99]", "the slowest 1% of its calls"),
+        suggestion(">= 1ms]", "calls of a millisecond and more"),
+    ];
+    let registers = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
+    let registers = registers.map(|register| suggestion(register, "by the calling convention"));
+    let values: Vec<Suggestion> = if known.is_empty() {
+        registers.into_iter().filter(|_| has_spans).collect()
+    } else {
+        known.iter().map(|text| suggestion(text, "")).collect()
+    };
+    let durations = durations.into_iter().filter(|_| has_spans);
+    values.into_iter().chain(durations).collect()
 }
 
 /// Lines and functions: some lines that have what is typed as a whole stand first, as they are in what is looked at.
@@ -283,6 +303,23 @@ mod tests {
         let texts: Vec<&str> = all.iter().map(|found| found.text.as_str()).collect();
         assert_eq!(texts[4..7], ["a.c:5", "branch_to", "a.c:6"]);
         assert_eq!((texts.len(), texts[9]), (10, "a.c:9"));
+    }
+
+    #[test]
+    fn calls_without_known_values_have_registers_and_durations() {
+        let texts = |known: &[&str], has_spans| {
+            let known = known.iter().map(|text| (*text).to_owned()).collect();
+            let found = conditions(known, has_spans);
+            found
+                .into_iter()
+                .map(|found| found.text)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(texts(&["n"], true), "n >= p95] >= p99] >= 1ms]");
+        assert_eq!(texts(&["n"], false), "n");
+        assert!(texts(&[], true).starts_with("arg0 arg1 "));
+        assert_eq!(texts(&[], false), "");
     }
 
     #[test]

@@ -332,9 +332,18 @@ impl Service {
             Effect::Complete(wanted) => self.complete(wanted),
             Effect::Hits { scope, print } => self.watch_hits(hits::Wanted::Hits { scope, print }),
             Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
-            Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
+            Effect::Aside {
+                pane,
+                scope,
+                is_of_session,
+            } => self.look_aside(aside::Wanted {
+                pane,
+                scope,
+                is_of_session,
+            }),
             Effect::NoAside => self.look_aside(aside::Wanted::default()),
             Effect::Record => self.record(),
+            Effect::NoBudget => self.making.template.budget = Some(0.0),
             Effect::Copy(_) | Effect::Mouse(_) | Effect::Suspend | Effect::Quit => return Some(effect),
         }
         None

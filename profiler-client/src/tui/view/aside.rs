@@ -6,7 +6,7 @@ use crate::{
     render::{escape::terminal, explain, syscalls, timeline, units, waits},
     tui::{
         data::Data,
-        lens::{Item, Lens, Pane},
+        lens::{Item, Lens, Pane, path},
     },
 };
 use profiler_proto::v1;
@@ -25,19 +25,33 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Pane::Timeline => return counters(page, lens, data),
         Pane::Explain => match &aside.explained {
             Some(explained) => return reasons(page, lens, data, explained),
-            None => vec![Line::of(Style::Faint, "  looking at calls …")],
+            None => return awaited(page, lens, data, "looking at calls …"),
         },
-        _ => vec![Line::of(Style::Faint, "  looking …")],
+        _ => return awaited(page, lens, data, "looking …"),
     };
+    if path::threshold(&lens.scope).is_some() {
+        let words = "waits and system calls of all calls: how long a call takes is not known until it ends";
+        page.paragraph(Style::Warning, words);
+    }
     for line in lines.iter().take(page.rows()) {
         page.line(line);
     }
 }
 
+/// What is awaited, or why it does not come.
+fn awaited(page: &mut Page<'_>, lens: &Lens, data: &Data, words: &str) {
+    let words = match &data.ended {
+        Some(why) => format!("nothing more comes: {}", terminal(why)),
+        None if lens.frozen => super::nothing_yet(lens, data).to_owned(),
+        None => words.to_owned(),
+    };
+    page.paragraph(Style::Faint, &words);
+}
+
 fn counters(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let drawn = data.counters();
     if drawn.is_empty() {
-        return page.line(&Line::of(Style::Faint, "  counting …"));
+        return awaited(page, lens, data, "counting …");
     }
     let words = "Enter: where the selected counter counts, as a flame graph";
     page.foot(1).line(&Line::of(Style::Faint, words));
@@ -60,14 +74,17 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
         explained.other.unwrap_or_default(),
     );
     let heading = format!(
-        "{} slow calls of {} on average, {} others of {}; looked at {} branches, calls, values and waits",
+        "{} slow calls of {} on average, {} others of {}; {} things looked at: branches, calls, values, waits",
         units::count(slow.calls),
         units::duration(slow.mean_ns),
         units::count(other.calls),
         units::duration(other.mean_ns),
         units::count(explained.features.into()),
     );
-    page.line(&Line::of(Style::Strong, heading));
+    page.paragraph(Style::Strong, &heading);
+    if let Some(words) = explain::unjudged(explained) {
+        page.paragraph(Style::Faint, &words);
+    }
     let findings: Vec<&v1::Finding> = data.findings().collect();
     if findings.is_empty() {
         let words = if explained.warming {

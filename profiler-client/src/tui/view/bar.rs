@@ -23,7 +23,7 @@ struct Cell {
 
 /// Three lines: the target, the path, its counts.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    page.line(&heading(lens, data));
+    page.line(&heading(lens, data, page.width()));
     match lens
         .input
         .as_ref()
@@ -47,7 +47,7 @@ pub fn typed(label: &str, input: &Input) -> Line {
         .and(Style::Plain, behind)
 }
 
-fn heading(lens: &Lens, data: &Data) -> Line {
+fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
     let target = match (&lens.target, data.target.as_str()) {
         (Some(Target::Pid(pid)), "") => format!("pid {pid}"),
         (Some(Target::Exe(exe)), "") => terminal(exe).into_owned(),
@@ -62,17 +62,6 @@ fn heading(lens: &Lens, data: &Data) -> Line {
     // What a recording's part shows has come to its end as soon as it is there.
     if let Some(why) = ended.filter(|why| !(lens.is_of_recording() && *why == END_OF_RECORDING)) {
         line = line.and(Style::Warning, format!("  ended: {}", terminal(why)));
-    } else if let Some(function) = data
-        .latency
-        .functions
-        .values()
-        .find(|function| !function.taken_off.is_empty())
-    {
-        let (name, why) = (terminal(&function.function.name), terminal(&function.taken_off));
-        line = line.and(
-            Style::Warning,
-            format!("  {name} was taken off: {why} (u takes the edit back)"),
-        );
     } else if lens.attaching {
         line = line.and(Style::Warning, "  attaching …");
     } else if lens.is_editing() {
@@ -91,7 +80,13 @@ fn heading(lens: &Lens, data: &Data) -> Line {
             1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        line = line.and(Style::Faint, format!("  ! {}{more}", terminal(warning)));
+        let words = format!("  ! {}{more}", terminal(warning));
+        let shorter = match warnings.len() {
+            1 => "  ! a warning: L shows it".to_owned(),
+            count => format!("  ! {count} warnings: L shows them"),
+        };
+        let fits = line.width() + words.chars().count() <= width;
+        line = line.and(Style::Faint, if fits { words } else { shorter });
     }
     line
 }

@@ -79,13 +79,13 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 fn probe(function: &FunctionState) -> Line {
     let rate = function.window.rate_hz;
-    let share = function.overhead_ns as f64 * rate / 1e9;
+    let share = function.cost_ns as f64 * rate / 1e9;
     let line = Line::of(
         Style::Plain,
         format!(
             "{:>11} {:>10} {:>11}  ",
             units::number(rate),
-            units::duration(function.overhead_ns as f64),
+            units::duration(function.cost_ns as f64),
             units::percent(share),
         ),
     );

@@ -63,6 +63,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
             bar::draw(&mut top, lens, data);
             page.skip(3);
             tabs(&mut page, lens, pane);
+            probes_gone(&mut page, data);
             match pane {
                 Pane::Top => top::draw(&mut page, lens, data),
                 Pane::Graph | Pane::Difference => graph::draw(&mut page, lens, data),
@@ -90,6 +91,19 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
     );
     overlay::draw(&mut all, lens, data);
     spots
+}
+
+/// Says which probes were taken off, or that no more of the pane comes, and what to do.
+fn probes_gone(page: &mut Page<'_>, data: &Data) {
+    let Some(why) = data.taken_off().or_else(|| data.aside.ended.clone()) else {
+        return;
+    };
+    let advice = if data.is_over_budget() {
+        "; K attaches them again and keeps them whatever they cost, u takes the edit back"
+    } else {
+        ""
+    };
+    page.paragraph(Style::Warning, &format!("{}{advice}", terminal(&why)));
 }
 
 /// A pane's key and name, as far as there is room for it.
@@ -208,6 +222,8 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
         "the session ended before anything was seen"
     } else if lens.attaching {
         "attaching …"
+    } else if lens.frozen {
+        "the screen is frozen, and nothing had come for this pane: z resumes"
     } else if data.flame.summary.warming {
         "too few calls have ended so far to say which are slow"
     } else if !lens.scope.is_empty() {
@@ -226,7 +242,8 @@ fn cost(lens: &Lens, data: &Data) -> Line {
     }
     let calls = data.latency.functions.values();
     let probes: f64 = calls
-        .map(|function| function.overhead_ns as f64 * function.window.rate_hz / 1e9)
+        .filter(|function| function.taken_off.is_empty())
+        .map(|function| function.cost_ns as f64 * function.window.rate_hz / 1e9)
         .sum();
     if probes > 0.0 {
         let words = format!("probes {} of a core  ", units::percent(probes));

@@ -5,16 +5,22 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-use super::{spots::Sign, text::Page};
+use super::{
+    spots::Sign,
+    text::{Page, in_words},
+};
 use crate::{
     live::line::{Line, Style},
     render::escape::terminal,
     tui::{
         data::Data,
         keys::{Binding, KEYS, On, TYPING},
-        lens::{Action, Input, Lens, Overlay, Purpose, of_screen, of_verb, quoted},
+        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_verb, quoted},
     },
 };
+
+/// Panes in a row of the help.
+const PANES_IN_ROW: usize = 4;
 
 /// Suggestions that are shown.
 const SUGGESTIONS: usize = 10;
@@ -31,10 +37,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Overlay::MoreHelp => boxed(page, " keys of all panes (any key closes) ", &help(lens, false)),
         Overlay::Screen => command(
             page,
-            " command line of this screen, copied (y again: the one for scripts) ",
+            " this screen's command line, sent to the clipboard (y again: for scripts) ",
             &of_screen(lens),
         ),
-        Overlay::Verb => command(page, " for scripts, copied ", &of_verb(lens)),
+        Overlay::Verb => command(page, " for scripts, sent to the clipboard ", &of_verb(lens)),
     }
     if let Some(input) = lens
         .input
@@ -44,7 +50,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         suggestions(page, input, data);
     }
     if let Some(notice) = &lens.notice {
-        let lines: Vec<Line> = wrapped(notice, page.width().saturating_sub(4))
+        let columns = page.width().saturating_sub(4);
+        let lines: Vec<Line> = notice
+            .lines()
+            .flat_map(|line| in_words(line, columns))
             .map(|text| Line::of(Style::Warning, text))
             .collect();
         boxed_at_end(page, &lines);
@@ -59,7 +68,7 @@ fn command(page: &mut Page<'_>, title: &str, words: &[String]) {
     boxed(page, title, &lines);
 }
 
-/// Lines of so many columns.
+/// Lines of so many columns, whatever their words: as a shell takes them from the screen.
 fn wrapped(text: &str, columns: usize) -> impl Iterator<Item = String> {
     let columns = columns.max(1);
     text.lines().flat_map(move |line| {
@@ -114,7 +123,16 @@ pub fn help(lens: &Lens, of_screen: bool) -> Vec<Line> {
         lines.push(row("move", &names(&moves)));
     }
     if !panes.is_empty() {
-        lines.push(row("panes", &names(&panes)));
+        let panes = panes.iter().filter_map(|binding| match binding.action {
+            Action::Show(pane) => Some(format!("{} {}", binding.names(), pane.name())),
+            _ => None,
+        });
+        let panes: Vec<String> = panes.collect();
+        let rows = panes.chunks(PANES_IN_ROW).enumerate();
+        lines.extend(rows.map(|(at, panes)| {
+            let cells: String = panes.iter().map(|pane| format!("{pane:<16}")).collect();
+            row(if at == 0 { "panes" } else { "" }, cells.trim_end())
+        }));
     }
     lines
 }
@@ -187,9 +205,15 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
                 .and(Style::Faint, format!("  {}", terminal(&name.about)))
         })
         .collect();
-    if lines.is_empty() {
-        return;
-    }
+    let lines = match input.wanted() {
+        Wanted::Nothing => return,
+        _ if !lines.is_empty() => lines,
+        _ if data.completing => vec![Line::of(
+            Style::Faint,
+            "  looking for functions, lines and values …",
+        )],
+        _ => return,
+    };
     let area = page.area;
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let place = Rect {

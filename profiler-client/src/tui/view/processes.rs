@@ -21,7 +21,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         "{:>8} {:<12} {:>7} {:>7}  COMMAND",
         "PID", "USER", "THREADS", "CPU"
     );
-    page.line(&line::Line::of(line::Style::Faint, heading));
+    page.heading(&heading, lens);
     if rows.is_empty() {
         let words = if data.processes.is_empty() {
             "looking …"
@@ -56,7 +56,7 @@ pub fn draw_sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
         return;
     }
-    page.line(&line::Line::of(line::Style::Faint, SESSIONS_HEADING.to_owned()));
+    page.heading(SESSIONS_HEADING, lens);
     let selected = selected_session(lens, &rows);
     list(page, lens, rows.into_iter().map(session).collect(), selected);
 }

@@ -28,7 +28,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
             .clone()
             .unwrap_or_else(|| "reading the source …".to_owned());
         for words in words.lines() {
-            page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
+            page.paragraph(line::Style::Faint, words);
         }
         return;
     };
@@ -37,10 +37,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let lines: Vec<&v1::SourceLine> = source::lines(shown).collect();
     if lines.is_empty() {
         for missing in &shown.missing {
-            page.line(&line::Line::of(
-                line::Style::Warning,
-                format!("  {}", terminal(missing)),
-            ));
+            page.paragraph(line::Style::Warning, &terminal(missing));
         }
         return;
     }
@@ -65,12 +62,16 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     let function = shown.function.clone().unwrap_or_default();
-    let place = format!(
-        "  {}:{}–{}",
-        terminal(&function.file),
-        function.line,
-        shown.last_line
-    );
+    let place = if function.line > 0 {
+        format!(
+            "  {}:{}–{}",
+            terminal(&function.file),
+            function.line,
+            shown.last_line
+        )
+    } else {
+        String::new()
+    };
     let heading = line::Line::of(line::Style::Strong, terminal(&function.name).into_owned());
     page.line(&heading.and(line::Style::Faint, place));
     for warning in shown.warnings.iter().take(1) {

@@ -129,7 +129,7 @@ fn the_path_has_counts_and_the_threshold() {
             "2,000 calls, 200/s, 2.00 ms: 100 inside",
             "◀ slow",
             "p50",
-            "probes 0.01% of a core",
+            "probes 0.1% of a core",
         ],
     );
     let text = self::text(
@@ -303,8 +303,8 @@ fn threads_are_listed_with_those_of_one_name_together() {
         &shown,
         &[
             "ON CPU    OFF CPU   SAMPLES  THREAD",
-            "17.0 s       0 ns        23  clerk-*  2 threads",
-            "9.00 s       0 ns        11    clerk-1 (4212)",
+            "17.0 s          -        23  clerk-*  2 threads",
+            "9.00 s          -        11    clerk-1 (4212)",
             "evil\\u{1b}[2J",
             "Enter these alone",
         ],
@@ -331,7 +331,7 @@ fn losses_have_their_view_and_probes_their_cost() {
     says(
         &shown,
         &[
-            "200     700 ns       0.01%  handle",
+            "200    7.00 µs        0.1%  handle",
             "1,234  sample_ring_full  samples",
             "2  rate_limit  hits",
             "! each return is single-stepped",

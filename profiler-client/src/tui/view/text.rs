@@ -11,7 +11,7 @@ use super::{
     spots::{Sign, Spots},
     theme::Theme,
 };
-use crate::{live::line, tui::lens::Lens};
+use crate::{live::line, render::escape::terminal, tui::lens::Lens};
 
 /// A part of the screen that is filled line by line.
 pub struct Page<'a> {
@@ -82,27 +82,30 @@ impl<'a> Page<'a> {
         self.row(line, false);
     }
 
+    /// The next line, above a list of which a search leaves some.
+    pub fn heading(&mut self, heading: &str, lens: &Lens) {
+        let line = line::Line::of(line::Style::Faint, heading);
+        let search = terminal(&lens.search);
+        let is_searched = !search.is_empty();
+        self.line(&if is_searched {
+            line.and(line::Style::Warning, format!("  matching `{search}` (Esc: all)"))
+        } else {
+            line
+        });
+    }
+
     /// The next lines, which say what went wrong.
     pub fn failure(&mut self, failure: &str) {
         for words in failure.lines() {
-            self.line(&line::Line::of(line::Style::Warning, format!("  {words}")));
+            self.paragraph(line::Style::Warning, words);
         }
     }
 
     /// The next lines, with a text that may be longer than one.
     pub fn paragraph(&mut self, style: line::Style, text: &str) {
-        let columns = self.width().saturating_sub(4).max(1);
-        let mut line = String::new();
-        for word in text.split(' ') {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
-                self.line(&line::Line::of(style, format!("  {line}")));
-                "  ".clone_into(&mut line);
-            } else if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
+        for line in in_words(text, self.width().saturating_sub(4)) {
+            self.line(&line::Line::of(style, format!("  {line}")));
         }
-        self.line(&line::Line::of(style, format!("  {line}")));
     }
 
     /// The next line of a list.
@@ -159,6 +162,35 @@ impl<'a> Page<'a> {
     }
 }
 
+/// Lines of so many columns, divided between words where a word fits; all but the first are indented.
+#[must_use]
+pub fn in_words(text: &str, columns: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let columns = columns.max(INDENT.len() + 1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        if !is_empty && line.chars().count() + 1 + word.len() > columns {
+            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
+        } else if !is_empty {
+            line.push(' ');
+        }
+        // One that is longer than a line is divided.
+        while line.chars().count() + word.len() > columns {
+            let rest = word.split_off(columns - line.chars().count());
+            line.extend(word);
+            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
+            word = rest;
+        }
+        line.extend(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
 /// The first of so many rows that are drawn, if one of them is selected.
 #[must_use]
 fn first(selected: usize, count: usize, room: usize) -> usize {
@@ -168,6 +200,23 @@ fn first(selected: usize, count: usize, room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_divided_between_words() {
+        assert_eq!(
+            in_words("waits cannot be filtered", 12),
+            ["waits cannot", "  be", "  filtered"]
+        );
+        assert_eq!(in_words("", 12), [""]);
+        assert_eq!(in_words("abcdefgh i", 4), ["abcd", "  ef", "  gh", "  i"]);
+        for columns in 0..20 {
+            let lines = in_words("a few words, and averyveryverylongone", columns);
+            assert!(
+                lines.iter().all(|line| line.chars().count() <= columns.max(3)),
+                "{lines:?}"
+            );
+        }
+    }
 
     #[test]
     fn what_is_selected_is_drawn() {

@@ -33,25 +33,33 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         "{:>7} {:>10} {:>10} {:>9}  THREAD",
         "SHARE", "ON CPU", "OFF CPU", "SAMPLES"
     );
-    page.line(&Line::of(Style::Faint, heading));
+    page.heading(&heading, lens);
     let selected = rows
         .iter()
         .position(|row| matches!(lens.selection(), Some(Item::Threads(threads)) if *threads == row.patterns));
     let room = page.rows();
     let begin = page.first(lens, selected.unwrap_or(0), rows.len());
     let all = data.graph.total.inside_ns;
+    // All of a target is sampled on the CPU alone.
+    let has_off_cpu = !lens.scope.is_empty() || rows.iter().any(|row| row.times.off > 0);
     for (at, row) in rows.iter().enumerate().skip(begin).take(room) {
         page.sign(Sign::item(Item::Threads(row.patterns.clone())));
-        page.row(&line(row, all, &data.flame.unit), Some(at) == selected);
+        let line = line(row, all, &data.flame.unit, has_off_cpu);
+        page.row(&line, Some(at) == selected);
     }
 }
 
-fn line(row: &ThreadRow, all: u64, unit: &str) -> Line {
+fn line(row: &ThreadRow, all: u64, unit: &str, has_off_cpu: bool) -> Line {
+    let off = if has_off_cpu {
+        units::weight(row.times.off, unit)
+    } else {
+        "-".to_owned()
+    };
     let numbers = format!(
         "{:>7} {:>10} {:>10} {:>9}  ",
         units::percent(units::ratio(row.times.all(), all)),
         units::weight(row.times.on, unit),
-        units::weight(row.times.off, unit),
+        off,
         units::count(row.times.samples),
     );
     let indent = if row.is_of_group { "  " } else { "" };

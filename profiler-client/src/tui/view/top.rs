@@ -37,7 +37,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     if let Some(line) = super::shape_line(lens, data) {
         page.line(&line);
     }
-    page.line(&line::Line::of(line::Style::Faint, heading));
+    page.heading(&heading, lens);
     let rows: Vec<&FunctionRow> = data.functions_shown(lens).collect();
     if rows.is_empty() {
         let words = match (data.functions.is_empty(), lens.search.is_empty()) {

@@ -80,7 +80,7 @@ impl Owner {
                 return Err(kernel_refusal(&error));
             }
         };
-        session.set_overhead(|method| running.overhead_ns(method));
+        running.set_costs(&mut session);
         session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info(caller);
         let reads = session.reads();

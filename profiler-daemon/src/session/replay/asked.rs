@@ -8,9 +8,10 @@ use profiler_aggregate::latency::AgeConfig;
 use profiler_scope::{Place, Scope, Step};
 
 use super::super::{
+    calibrate::CallCost,
     division::{self, CountedStep},
     error::{Reason, SessionError},
-    functions::Functions,
+    functions::{Functions, key},
     records::{RecordedScope, RecordedStep},
 };
 
@@ -122,12 +123,15 @@ fn functions(step: &RecordedStep, ages: AgeConfig, now_ns: u64) -> Functions {
     let mut functions = Functions::default();
     let mut overheads = HashMap::new();
     for function in &step.functions {
-        overheads.insert(function.method, function.overhead_ns);
+        overheads.insert(key(&function.info), function.overhead_ns);
         for probe in &function.probes {
             functions.add(&function.info, function.method, *probe, ages, now_ns);
         }
     }
-    functions.set_overhead(&|method| overheads.get(&method).copied().unwrap_or(0));
+    functions.set_costs(&|function| CallCost {
+        overhead_ns: overheads.get(&key(&function.info)).copied().unwrap_or(0),
+        ..CallCost::default()
+    });
     functions
 }
 

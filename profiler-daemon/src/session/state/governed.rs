@@ -80,6 +80,15 @@ impl ProbeCosts<'_> {
         let costs = self.hits.filter(|_| is_stepped).unwrap_or_default();
         costs.single_stepped_ns.saturating_sub(costs.emulated_ns)
     }
+
+    /// What a call costs whose end is seen by a method, and which may begin at an instruction that is single-stepped.
+    pub fn of_call(self, method: ExitMethod, is_stepped: bool) -> CallCost {
+        let cost = self.calls.get(&method).copied().unwrap_or_default();
+        CallCost {
+            cost_ns: cost.cost_ns + self.stepping_ns(is_stepped),
+            ..cost
+        }
+    }
 }
 
 impl Session {
@@ -213,11 +222,10 @@ impl Session {
             let method_ns = |method: ExitMethod| costs.calls.get(&method).map_or(0, |cost| cost.cost_ns);
             match step.step.place {
                 Place::Function(_) | Place::Inlined(_) | Place::Call { .. } => {
-                    let stepped = step.sites.iter().filter(|site| site.entry_single_stepped);
-                    let stepped: HashSet<Key> = stepped.map(|site| key(&site.function)).collect();
+                    let stepped = step.stepped_entries();
                     for function in step.functions.iter().filter(|function| !function.is_taken_off()) {
                         let is_stepped = !stepped.is_empty() && stepped.contains(&key(&function.info));
-                        let cost_ns = method_ns(function.method) + costs.stepping_ns(is_stepped);
+                        let CallCost { cost_ns, .. } = costs.of_call(function.method, is_stepped);
                         add(
                             PartKind::Function(function.id),
                             &mut function.probes().map(|probe| (probe, cost_ns)),
