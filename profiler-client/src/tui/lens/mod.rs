@@ -102,6 +102,8 @@ pub struct Lens {
     pub attaching: bool,
     /// There is none: what was asked for was refused.
     unattached: bool,
+    /// The scope that was left because its probes cost too much.
+    left: Option<String>,
     /// How long all of the recording is, once that is known.
     whole: Option<Duration>,
     /// The part of the recording that was looked at before, until the next one has come.

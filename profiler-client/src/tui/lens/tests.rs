@@ -640,6 +640,17 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
         update(&mut lens, ended(&why), &data).is_empty(),
         "the other view says so too"
     );
+    // A key takes it again, without a limit.
+    lens.attaching = false;
+    let attach = Effect::Attach {
+        target: Target::Pid(4211),
+        scope: "hot".to_owned(),
+    };
+    assert_eq!(
+        update(&mut lens, Action::NoBudget, &data),
+        [Effect::NoBudget, attach]
+    );
+    assert_eq!(lens.making, ["--frequency=499", "--budget=0"]);
 }
 
 #[test]

@@ -163,10 +163,15 @@ fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
         return Vec::new();
     }
     let notice = format!(
-        "`{}` is left: {reason}. K keeps probes whatever they cost: then time it again.",
+        "`{}` is left: {reason}. K takes it again and keeps its probes whatever they cost.",
         lens.scope
     );
-    attach_to_everything(lens, notice).into_iter().collect()
+    let left = lens.scope.clone();
+    let effect = attach_to_everything(lens, notice);
+    if effect.is_some() {
+        lens.left = Some(left);
+    }
+    effect.into_iter().collect()
 }
 
 /// Attaches to the same processes without the scope, and says why; `None` where there is no scope, or no process.
@@ -617,12 +622,16 @@ fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     };
     lens.making.retain(|flag| !flag.starts_with("--budget"));
     lens.making.push("--budget=0".to_owned());
-    if !data.is_over_budget() {
+    let left = lens.left.take().filter(|_| lens.scope.is_empty());
+    if !data.is_over_budget() && left.is_none() {
         lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
         return vec![Effect::NoBudget];
     }
     lens.attaching = true;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    if let Some(left) = left {
+        lens.scope = left;
+    }
     let scope = lens.scope.clone();
     vec![Effect::NoBudget, Effect::Attach { target, scope }]
 }
