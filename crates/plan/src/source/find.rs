@@ -172,18 +172,25 @@ fn concrete(
         ranges: Ranges::new(std::iter::once(hot).chain(cold)).into_vec(),
         ..FunctionSource::default()
     };
-    let body = entry.and_then(|(number, offset)| Body::read(reader, number, offset));
+    let mut body = entry.and_then(|(number, offset)| Body::read(reader, number, offset));
     if !module.has_debug_info() {
         shown.missing.push(
             "the file has no debug information (`-g`, or a debug package): lines, variables and inlined functions are not known"
                 .to_owned(),
         );
     } else if body.is_none() {
-        shown.missing.push(
-            "the file's debug information does not describe this function: lines, variables and inlined functions are \
-             not known"
-                .to_owned(),
-        );
+        let lines = lines_alone(reader, &shown);
+        let missing = match lines {
+            Some(_) => {
+                "the file's debug information has lines alone here: variables and inlined functions are not known"
+            }
+            None => {
+                "the file's debug information does not describe this function: lines, variables and inlined functions \
+                 are not known"
+            }
+        };
+        shown.missing.push(missing.to_owned());
+        body = lines;
     }
     let known = entry.map(|entry| known(reader, entry)).unwrap_or_default();
     Subject {
@@ -191,6 +198,17 @@ fn concrete(
         known,
         bodies: body.into_iter().collect(),
     }
+}
+
+/// The code of a function of which the debug information has lines and nothing else, as compilers leave it under
+/// `-gline-tables-only`.
+fn lines_alone(reader: &mut Reader<'_, '_>, function: &FunctionSource) -> Option<Body> {
+    let address = function.address;
+    let number = reader.holding(&[address]).remove(&address)?;
+    let ranges = Ranges::new(function.ranges.iter().cloned());
+    let (rows, _) = reader.rows(number)?.within(&ranges, reader.budget);
+    let has_lines = rows.iter().any(|row| row.line > 0);
+    has_lines.then(|| Body::of_lines(number, function.ranges.clone()))
 }
 
 pub(crate) fn known(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Rc<Known> {

@@ -177,6 +177,13 @@ pub(super) fn join(
         .into_iter()
         .filter_map(|body| Part::read(reader, body, &mut shown.missing))
         .collect();
+    // Without an entry that says where it is declared, its code begins with its first line.
+    let begins = || parts.first().and_then(|part| part.row_at(shown.address));
+    let (file, first) = if file == 0 {
+        begins().unwrap_or((file, first))
+    } else {
+        (file, first)
+    };
     let last = parts.iter().filter_map(|part| part.last_line(file, first)).max();
     let last = last.unwrap_or(first).max(first);
     reader.files.path(file).clone_into(&mut shown.file);

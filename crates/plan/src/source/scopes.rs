@@ -74,6 +74,23 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// A function that has lines in a unit, and no entry there.
+    pub fn of_lines(unit: usize, ranges: Vec<Range<u64>>) -> Self {
+        let scopes = vec![Scope {
+            parent: 0,
+            ranges,
+            inlined: None,
+        }];
+        Self {
+            unit,
+            innermost: innermost(&scopes),
+            scopes,
+            variables: Vec::new(),
+            call: None,
+            cut: false,
+        }
+    }
+
     /// Reads what is below an entry.
     pub fn read(reader: &mut Reader<'_, '_>, number: usize, offset: UnitOffset) -> Option<Self> {
         let unit = reader.unit(number)?;
