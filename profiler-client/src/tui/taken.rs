@@ -2,12 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
+use profiler_daemon::session::OVER_BUDGET;
+
 use super::{
     data::{Aside, Data, Heat, Hits, StepCount},
     lens::Action,
     service::{Incoming, What},
 };
 use crate::{
+    cli::exit::Failure,
     render::escape::terminal,
     state::{Malformed, latency::LatencyState},
     watch::Message,
@@ -59,7 +62,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             // What was drawn is of another scope.
             data.flame = Arc::default();
             data.stale = true;
-            return Some(Action::Notice(terminal(&failure.message).into_owned()));
+            return Some(broken(&failure));
         }
         What::Flame(incoming) => {
             return view(data, incoming, |data, message| {
@@ -198,7 +201,17 @@ fn view<M: Message>(
                 reason: terminal(reason).into_owned(),
             })
         }
-        Incoming::Broken(failure) => Some(Action::Notice(terminal(&failure.message).into_owned())),
+        Incoming::Broken(failure) => Some(broken(&failure)),
+    }
+}
+
+/// What follows from a stream that broke, or could not be opened: its session may have ended before.
+fn broken(failure: &Failure) -> Action {
+    let message = terminal(&failure.message).into_owned();
+    if message.contains(OVER_BUDGET) {
+        Action::Ended { reason: message }
+    } else {
+        Action::Notice(message)
     }
 }
 

@@ -101,6 +101,8 @@ fn a_session_is_made_shared_edited_and_ended() {
         let gone = daemon.profiler(arguments).status(3);
         println!("{}", gone.stderr().trim_end());
     }
+    let gone = daemon.profiler(&["scope", "set", "web", "f"]).status(3);
+    gone.says("session `web` has ended: the session was ended");
     bpf::wait_until_unchanged(target.pid());
     bpf::wait_until_gone(&bpf::held_by(daemon.child.id()));
     unharmed(target);

@@ -294,7 +294,8 @@ fn threads_bars_counters_and_suggestions_lead_further_by_keys() {
     terminal.press(&["e"]);
     terminal.write("hnd");
     terminal.wait("functions", |screen| {
-        screen.contains("Tab completes") && screen.lines().any(|line| line.contains("handle"))
+        let is_found = screen.contains("Tab completes") && !screen.contains("looking for functions");
+        is_found && screen.lines().any(|line| line.contains("handle"))
     });
     terminal.press(&["Tab"]);
     terminal.write("/bra");

@@ -54,6 +54,12 @@ impl Caller {
     pub fn is_root(self) -> bool {
         self.uid == 0
     }
+
+    /// Whether it may use a session that another has made: root, and its own user, by whatever group.
+    #[must_use]
+    pub fn may_use_of(self, owner: Self) -> bool {
+        self.is_root() || self.uid == owner.uid
+    }
 }
 
 /// What to look at.

@@ -17,7 +17,7 @@ mod views;
 use self::over::Over;
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -68,9 +68,21 @@ pub struct Owner {
     sessions: BTreeMap<SessionName, Session>,
     /// Those that have ended, and whose last pictures are still to be made.
     over: Vec<Over>,
+    /// The last that have ended, the oldest first.
+    ended: VecDeque<Ended>,
     /// How many names were made up for a user's sessions.
     names_made: HashMap<u32, u64>,
 }
+
+/// A session that has ended.
+struct Ended {
+    name: SessionName,
+    owner: Caller,
+    reason: String,
+}
+
+/// Sessions whose end is remembered.
+const MAX_ENDED: usize = 64;
 
 impl Owner {
     /// A task with no sessions.
@@ -82,6 +94,7 @@ impl Owner {
             running: None,
             sessions: BTreeMap::new(),
             over: Vec::new(),
+            ended: VecDeque::new(),
             names_made: HashMap::new(),
         }
     }
@@ -338,20 +351,35 @@ impl Owner {
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
         // A session of somebody else's is not told from one that does not exist.
-        self.sessions
-            .get_mut(&SessionName::meant_by(caller, name))
-            .filter(|session| session.may_use(caller))
-            .ok_or_else(|| {
-                let others = if caller.is_root() {
-                    "; another user's is UID/NAME, as `profiler session list` shows it"
-                } else {
-                    ""
-                };
-                SessionError::new(
-                    Reason::SessionNotFound,
-                    format!("there is no session `{name}`: it was never made, or its lease ran out{others}"),
-                )
-            })
+        let meant = SessionName::meant_by(caller, name);
+        let ended = self.ended.iter().rev().find(|ended| ended.name == meant);
+        let session = self.sessions.get_mut(&meant);
+        session.filter(|session| session.may_use(caller)).ok_or_else(|| {
+            let others = if caller.is_root() {
+                "; another user's is UID/NAME, as `profiler session list` shows it"
+            } else {
+                ""
+            };
+            let message = match ended.filter(|ended| caller.may_use_of(ended.owner)) {
+                Some(ended) => format!("session `{name}` has ended: {}", ended.reason),
+                None => {
+                    format!("there is no session `{name}`: it was never made, or its lease ran out{others}")
+                }
+            };
+            SessionError::new(Reason::SessionNotFound, message)
+        })
+    }
+
+    /// Notes that a session has ended: whoever comes too late is told why.
+    fn note_ended(ended: &mut VecDeque<Ended>, name: &SessionName, session: &Session, reason: &str) {
+        if ended.len() == MAX_ENDED {
+            ended.pop_front();
+        }
+        ended.push_back(Ended {
+            name: name.clone(),
+            owner: session.owner(),
+            reason: reason.to_owned(),
+        });
     }
 
     fn unload_if_idle(&mut self) {

@@ -342,7 +342,7 @@ impl Session {
 
     /// Whether a caller may use it: root, and the user who made it, by whatever group.
     pub fn may_use(&self, caller: Caller) -> bool {
-        caller.is_root() || caller.uid == self.owner.uid
+        caller.may_use_of(self.owner)
     }
 
     /// What a client knows of it.

@@ -69,6 +69,7 @@ impl Owner {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
+        Self::note_ended(&mut self.ended, name, &session, ending);
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
             // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
