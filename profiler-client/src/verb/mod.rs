@@ -9,7 +9,7 @@ pub mod imported;
 mod latency;
 mod own;
 pub(crate) mod processes;
-pub mod record;
+pub(crate) mod record;
 mod sessions;
 mod source;
 mod spans;

@@ -53,6 +53,8 @@ pub enum Overlay {
     Help,
     /// The keys of all panes.
     MoreHelp,
+    /// What scopes are made of.
+    Scopes,
     /// The command line of the screen, which has been copied.
     Screen,
     /// That of the same without a screen, which has been copied.

@@ -80,7 +80,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Help => {
             lens.overlay = match over {
                 Overlay::Help => Overlay::MoreHelp,
-                Overlay::MoreHelp => Overlay::None,
+                Overlay::MoreHelp => Overlay::Scopes,
+                Overlay::Scopes => Overlay::None,
                 _ => Overlay::Help,
             };
             Vec::new()

@@ -100,7 +100,7 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
             let known = known(connection, target, &step, SUGGESTED).await;
             let has_spans =
                 parse(&step).is_ok_and(|scope| scope.last().is_some_and(|last| last.place.has_spans()));
-            ranked(conditions(known, has_spans), &fragment)
+            ranked(conditions(&known, has_spans), &fragment)
         }
         Wanted::Step { before, fragment } => {
             let outer = path::function(&before);
@@ -118,7 +118,7 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
 }
 
 /// What a condition can be of: the values that are known there, or else registers; of calls, how long they take too.
-fn conditions(known: Vec<String>, has_spans: bool) -> Vec<Suggestion> {
+fn conditions(known: &[String], has_spans: bool) -> Vec<Suggestion> {
     let suggestion = |text: &str, about: &str| Suggestion {
         text: text.to_owned(),
         about: about.to_owned(),
@@ -308,8 +308,8 @@ mod tests {
     #[test]
     fn calls_without_known_values_have_registers_and_durations() {
         let texts = |known: &[&str], has_spans| {
-            let known = known.iter().map(|text| (*text).to_owned()).collect();
-            let found = conditions(known, has_spans);
+            let known: Vec<String> = known.iter().map(|text| (*text).to_owned()).collect();
+            let found = conditions(&known, has_spans);
             found
                 .into_iter()
                 .map(|found| found.text)

@@ -19,6 +19,37 @@ use crate::{
     },
 };
 
+/// What scopes are made of, by examples that each parse.
+const SCOPES: [(&str, &str); 11] = [
+    ("handle", "calls of a function; all of its name"),
+    (
+        "\"std::List<int>::add\"",
+        "other characters need quotes; han* is a pattern",
+    ),
+    ("handle[>= p95]", "the slowest 5% of its calls; [> 10ms], [< p50]"),
+    ("handle[n == 3]", "calls with a value; [str(name) == \"x\"]"),
+    (
+        "handle[arg0 != 0]",
+        "without debug information: arg0 to arg5, (int)arg1",
+    ),
+    ("handle/parse", "a function inside of calls of another; / goes on"),
+    ("handle/main.c:12", "a line; alone, its hits are shown (6)"),
+    (
+        "handle/main.c:12!taken",
+        "its branch, where it is taken; !else: where not",
+    ),
+    ("handle/parse@main.c:12", "the calls that are made at a line"),
+    ("parse@inlined", "a function where it is inlined"),
+    ("syscall:read", "a system call; kernel:vfs_read: of the kernel"),
+];
+
+fn scopes() -> Vec<Line> {
+    let row = |(scope, words): (&str, &str)| {
+        Line::of(Style::Strong, format!("{scope:<24}")).and(Style::Plain, words)
+    };
+    SCOPES.into_iter().map(row).collect()
+}
+
 /// Panes in a row of the help.
 const PANES_IN_ROW: usize = 4;
 
@@ -34,7 +65,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
             " keys of this pane (? again: of all panes; any key closes) ",
             &help(lens, true),
         ),
-        Overlay::MoreHelp => boxed(page, " keys of all panes (any key closes) ", &help(lens, false)),
+        Overlay::MoreHelp => boxed(
+            page,
+            " keys of all panes (? again: scopes; any key closes) ",
+            &help(lens, false),
+        ),
+        Overlay::Scopes => boxed(page, " scopes: e edits them (any key closes) ", &scopes()),
         Overlay::Screen => command(
             page,
             " this screen's command line, sent to the clipboard (y again: for scripts) ",
@@ -130,8 +166,8 @@ pub fn help(lens: &Lens, of_screen: bool) -> Vec<Line> {
         let panes: Vec<String> = panes.collect();
         let rows = panes.chunks(PANES_IN_ROW).enumerate();
         lines.extend(rows.map(|(at, panes)| {
-            let cells: String = panes.iter().map(|pane| format!("{pane:<16}")).collect();
-            row(if at == 0 { "panes" } else { "" }, cells.trim_end())
+            let cells: Vec<String> = panes.iter().map(|pane| format!("{pane:<15}")).collect();
+            row(if at == 0 { "panes" } else { "" }, cells.join(" ").trim_end())
         }));
     }
     lines
@@ -223,5 +259,18 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
     };
     if place.height >= 3 {
         framed(page, " Tab completes, ↑↓ choose ", &lines, place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SCOPES;
+
+    #[test]
+    fn examples_of_scopes_parse_and_fit_80_columns() {
+        for (scope, words) in SCOPES {
+            assert!(profiler_scope::parse(scope).is_ok(), "{scope}");
+            assert!(scope.len() < 24 && words.len() <= 52, "{scope}: {words}");
+        }
     }
 }
