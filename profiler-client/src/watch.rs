@@ -1,8 +1,8 @@
 //! One run of a view: messages until it ends, by time, by the user, or by the target's end.
 
-use std::{future::Future, time::Duration};
+use std::{collections::HashMap, future::Future, time::Duration};
 
-use profiler_daemon::session::OVER_BUDGET;
+use profiler_daemon::session::{CHILDREN, OVER_BUDGET};
 use profiler_proto::v1;
 use tokio::{
     sync::watch,
@@ -11,10 +11,10 @@ use tokio::{
 use tonic::{Status, Streaming};
 
 use crate::{
-    attached::{Attached, Owned},
+    attached::{self, Attached, Owned},
     cli::exit::Failure,
     output::{first_failure, note},
-    render::escape::terminal,
+    render::{escape::terminal, units},
     stop::Stop,
 };
 
@@ -35,6 +35,23 @@ pub trait Message {
     fn final_reason(&self) -> &str;
     /// The signal that ended the target, which is why; 0 for none.
     fn final_signal(&self) -> u32;
+    /// Processes that the targets have begun while they were probed: so far, or since the message before.
+    fn children(&self) -> Children;
+}
+
+/// A number of processes that targets have begun while they were probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// Since the session began.
+    InAll(u64),
+    /// Since the message before.
+    More(u64),
+    /// The message does not say it.
+    Unknown,
+}
+
+fn children_among(lost: &HashMap<String, u64>) -> u64 {
+    lost.get(CHILDREN).copied().unwrap_or(0)
 }
 
 impl<M: Message> Message for Box<M> {
@@ -47,11 +64,14 @@ impl<M: Message> Message for Box<M> {
     fn final_signal(&self) -> u32 {
         (**self).final_signal()
     }
+    fn children(&self) -> Children {
+        (**self).children()
+    }
 }
 
 /// Messages that say in fields of the same names which is the last.
 macro_rules! messages {
-    ($($message:ty),+ $(,)?) => {
+    ($($message:ty: $children:expr),+ $(,)?) => {
         $(
             impl Message for $message {
                 fn is_final(&self) -> bool {
@@ -63,22 +83,55 @@ macro_rules! messages {
                 fn final_signal(&self) -> u32 {
                     self.final_signal
                 }
+                fn children(&self) -> Children {
+                    let of: fn(&$message) -> Children = $children;
+                    of(self)
+                }
             }
         )+
     };
 }
 
 messages!(
-    v1::WatchLatencyResponse,
-    v1::WatchTraceResponse,
-    v1::WatchExplainResponse,
-    v1::WatchSpansResponse,
-    v1::WatchWaitsResponse,
-    v1::WatchTimelineResponse,
-    v1::WatchRecordsResponse,
-    v1::WatchSyscallsResponse,
-    v1::WatchFlameResponse,
+    v1::WatchLatencyResponse: |message| match &message.lost {
+        // In a change: there is nothing new.
+        lost if lost.is_empty() => Children::Unknown,
+        lost => Children::InAll(children_among(lost)),
+    },
+    v1::WatchTraceResponse: |message| Children::InAll(children_among(&message.unseen)),
+    v1::WatchExplainResponse: |message| Children::InAll(children_among(&message.lost)),
+    v1::WatchSpansResponse: |message| Children::InAll(children_among(&message.lost)),
+    v1::WatchWaitsResponse: |message| Children::InAll(children_among(&message.lost)),
+    v1::WatchTimelineResponse: |_| Children::Unknown,
+    v1::WatchRecordsResponse: |message| Children::More(children_among(&message.counters)),
+    v1::WatchSyscallsResponse: |message| Children::InAll(children_among(&message.lost)),
+    v1::WatchFlameResponse: |message| match &message.summary {
+        Some(summary) => Children::InAll(children_among(&summary.lost)),
+        None => Children::Unknown,
+    },
 );
+
+/// Says that processes which the targets began paid for the probes.
+fn note_children(begun: u64, elapsed: Duration) {
+    if let Some(text) = children(begun, elapsed) {
+        note(&text);
+    }
+}
+
+/// The same in words; `None` where there were none.
+fn children(begun: u64, elapsed: Duration) -> Option<String> {
+    let rate = units::number(begun as f64 / elapsed.as_secs_f64().max(0.001));
+    let (processes, each) = match begun {
+        0 => return None,
+        1 => ("child process".to_owned(), "it"),
+        _ => (format!("child processes ({rate} a second)"), "each"),
+    };
+    Some(format!(
+        "{} {processes} began while this ran: {each} stops at the breakpoints that it inherits, as long as it runs its parent's program, \
+         and its calls are not counted.",
+        units::count(begun)
+    ))
+}
 
 /// What is said of a run that nobody ended.
 fn ended_by_itself(reason: &str) -> String {
@@ -91,9 +144,19 @@ fn ended_by_itself(reason: &str) -> String {
     )
 }
 
+/// A run that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    how: How,
+    /// Processes that the targets have begun while they were probed in it.
+    children: u64,
+    /// How long it was, or what it is of.
+    elapsed: Duration,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+enum How {
     /// The user or the clock ended it.
     Asked,
     /// The session or its target ended; why.
@@ -111,20 +174,21 @@ impl Ended {
     ///
     /// Where the stream broke, or brought nothing until it was asked to end.
     pub fn result(self, anything: bool) -> Result<(), Failure> {
-        match self {
-            Self::Asked if anything => Ok(()),
-            Self::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-            Self::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
-            Self::ByItself(reason) if reason.contains(OVER_BUDGET) => Err(Failure::failed(format!(
+        note_children(self.children, self.elapsed);
+        match self.how {
+            How::Asked if anything => Ok(()),
+            How::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+            How::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
+            How::ByItself(reason) if reason.contains(OVER_BUDGET) => Err(Failure::failed(format!(
                 "{} `--budget 0` sets no limit.",
                 ended_by_itself(&reason)
             ))),
-            Self::ByItself(reason) => {
+            How::ByItself(reason) => {
                 note(&ended_by_itself(&reason));
                 Ok(())
             }
-            Self::Killed(reason) => Err(Failure::target_killed(ended_by_itself(&reason))),
-            Self::Broken(failure) => Err(failure),
+            How::Killed(reason) => Err(Failure::target_killed(ended_by_itself(&reason))),
+            How::Broken(failure) => Err(failure),
         }
     }
 
@@ -152,6 +216,8 @@ pub struct Run {
     pub owned: Owned,
     /// Whether the watched session is among them.
     pub own: bool,
+    /// The length of what it is of, where that is a recording.
+    pub length: Option<Duration>,
 }
 
 impl Run {
@@ -166,6 +232,7 @@ impl Run {
             stop,
             owned,
             own: attached.own,
+            length: attached::recorded_length(&attached.session),
         }
     }
 
@@ -176,11 +243,37 @@ impl Run {
     ///
     /// What `on_message` fails with: it ends the run at once.
     pub async fn watch<M: Message>(
+        self,
+        stream: Streaming<M>,
+        again: impl AsyncFnOnce() -> Result<Streaming<M>, Status>,
+        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+    ) -> Result<Ended, Failure> {
+        let (began, length, own) = (self.began, self.length, self.own);
+        // A session that somebody else made has counted before.
+        let (mut before, mut children) = (own.then_some(0), 0);
+        let counted = |message: M| {
+            match message.children() {
+                Children::InAll(all) => children = all.saturating_sub(*before.get_or_insert(all)),
+                Children::More(more) => children += more,
+                Children::Unknown => {}
+            }
+            on_message(message)
+        };
+        let how = self.take_all(stream, again, counted).await?;
+        let elapsed = length.unwrap_or_else(|| began.elapsed());
+        Ok(Ended {
+            how,
+            children,
+            elapsed,
+        })
+    }
+
+    async fn take_all<M: Message>(
         mut self,
         mut stream: Streaming<M>,
         again: impl AsyncFnOnce() -> Result<Streaming<M>, Status>,
         mut on_message: impl FnMut(M) -> Result<(), Failure>,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<How, Failure> {
         loop {
             let message = tokio::select! {
                 biased;
@@ -200,7 +293,7 @@ impl Run {
             if let Some(now) = now {
                 take(now, &mut on_message)?;
             }
-            Ok(Ended::Asked)
+            Ok(How::Asked)
         }
     }
 
@@ -209,7 +302,7 @@ impl Run {
         &mut self,
         mut stream: Streaming<M>,
         mut on_message: impl FnMut(M) -> Result<(), Failure>,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<How, Failure> {
         let owned = self.owned.clone();
         let end = tokio::spawn(async move { owned.end().await });
         let last = Instant::now() + LAST_MESSAGE;
@@ -220,28 +313,28 @@ impl Run {
         }
         // It has its own deadline, and cannot fail in a way that matters here.
         let _ = end.await;
-        Ok(Ended::Asked)
+        Ok(How::Asked)
     }
 }
 
 fn take<M: Message>(
     message: Result<Option<M>, Status>,
     on_message: &mut impl FnMut(M) -> Result<(), Failure>,
-) -> Result<Option<Ended>, Failure> {
+) -> Result<Option<How>, Failure> {
     match message {
         Ok(Some(message)) => {
             let ended = message.is_final().then(|| {
                 let reason = message.final_reason().to_owned();
                 match message.final_signal() {
-                    0 => Ended::ByItself(reason),
-                    _ => Ended::Killed(reason),
+                    0 => How::ByItself(reason),
+                    _ => How::Killed(reason),
                 }
             });
             on_message(message)?;
             Ok(ended)
         }
-        Ok(None) => Ok(Some(Ended::ByItself(String::new()))),
-        Err(status) => Ok(Some(Ended::Broken(status.into()))),
+        Ok(None) => Ok(Some(How::ByItself(String::new()))),
+        Err(status) => Ok(Some(How::Broken(status.into()))),
     }
 }
 
@@ -271,4 +364,25 @@ async fn until(deadline: &mut watch::Receiver<Option<Instant>>) {
 
 async fn within<T>(duration: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(duration, future).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_said_with_their_rate() {
+        let said = |begun| children(begun, Duration::from_secs(4));
+        assert_eq!(said(0), None);
+        assert!(
+            said(1)
+                .unwrap()
+                .starts_with("1 child process began while this ran: it stops at")
+        );
+        let many = said(1010).unwrap();
+        assert!(
+            many.starts_with("1,010 child processes (252.5 a second) began while this ran: each stops"),
+            "{many}"
+        );
+    }
 }

@@ -72,6 +72,8 @@ pub struct Admission {
     pub refused: u64,
     /// The signal that has ended the process; 0 while it runs, and of one that exits.
     pub ended_by: u64,
+    /// Processes that it has begun with a copy of its memory, and so of the breakpoints in its code.
+    pub children: u64,
 }
 
 impl Admission {
@@ -82,8 +84,8 @@ impl Admission {
     pub const ANY_RIGHTS: u64 = 2;
 }
 
-assert_layout!(Admission, size 96, image at 0, rights at 24, flags at 72, refused at 80,
-    ended_by at 88);
+assert_layout!(Admission, size 104, image at 0, rights at 24, flags at 72, refused at 80,
+    ended_by at 88, children at 96);
 
 /// What a process is now: what the iterator over threads writes of each that is asked about.
 #[repr(C)]

@@ -5,7 +5,10 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_seq_write};
+use aya_ebpf::helpers::{
+    bpf_probe_read_kernel,
+    generated::{bpf_get_current_task_btf, bpf_seq_write},
+};
 use profiler_common::{
     admission::{Admission, Image, ProcessState, Rights},
     counter::Counter,
@@ -83,6 +86,32 @@ pub fn note_end() {
         let shared = pointer(task, maps::shared_offset());
         if own != 0 && own == word(shared, maps::process_exit_offset()) & SIGNAL {
             (&raw mut (*admission).ended_by).write_volatile(own.into());
+        }
+    }
+}
+
+/// The current thread has begun another, of this `task_struct`. Counts it if it is of another process with a copy of the memory: that has
+/// the breakpoints in the code, and nothing is recorded there. One that shares the memory until it execs is not counted.
+#[inline(always)]
+pub fn note_child(child: u64) {
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
+    let own = task::process();
+    let Some(admission) = ADMISSIONS.get_ptr_mut(own) else {
+        return;
+    };
+    // SAFETY: a live map value; the task is the kernel's. The helper checks the addresses in the child.
+    unsafe {
+        if start_of(task) != (*admission).image.start_ns {
+            return;
+        }
+        let process = bpf_probe_read_kernel((child + u64::from(maps::tgid_offset())) as *const u32);
+        let memory = bpf_probe_read_kernel((child + u64::from(maps::mm_offset())) as *const u64);
+        if let (Ok(process), Ok(memory)) = (process, memory)
+            && process != own
+            && memory != memory_of(task)
+        {
+            atomic::add(&raw mut (*admission).children, 1);
         }
     }
 }

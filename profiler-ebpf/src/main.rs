@@ -23,6 +23,7 @@
 //! | `admission_look` | the same | tells what processes are that are to be looked at |
 //! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
+//! | `process_fork` | the same | counts children that have the target's breakpoints |
 //!
 //! The `_step` variants also do the probed instruction themselves, which needs a kernel that lets a
 //! uprobe program write its registers; they are loaded only there.
@@ -436,6 +437,13 @@ pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
     }
     task::forget(thread);
     system_call::forget();
+    0
+}
+
+/// A process begins another, or a thread. Attached to `sched_process_fork`, in the thread that does so.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn process_fork(ctx: RawTracePointContext) -> i32 {
+    admission::note_child(ctx.arg(1));
     0
 }
 

@@ -125,6 +125,9 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// Reasons of what was not seen that are counted of all processes of the machine.
+const UNSEEN_OF_ALL: [&str; 2] = ["place_missed", "syscall_missed"];
+
 /// The run in a line: how long it was, what was shown of what happened, and why not all.
 #[must_use]
 pub fn summary(state: &TraceState, elapsed: std::time::Duration) -> String {
@@ -147,8 +150,14 @@ pub fn summary(state: &TraceState, elapsed: std::time::Duration) -> String {
     if let Some(reasons) = reasons(lost) {
         text.push_str(&format!("; not shown: {reasons}"));
     }
-    if let Some(reasons) = reasons(unseen) {
-        text.push_str(&format!("; not seen, of all processes: {reasons}"));
+    let (of_all, own): (BTreeMap<_, _>, BTreeMap<_, _>) = unseen
+        .clone()
+        .into_iter()
+        .partition(|(reason, _)| UNSEEN_OF_ALL.contains(&reason.as_str()));
+    for (unseen, whose) in [(own, ""), (of_all, ", of all processes")] {
+        if let Some(reasons) = reasons(&unseen) {
+            text.push_str(&format!("; not seen{whose}: {reasons}"));
+        }
     }
     text
 }

@@ -24,10 +24,16 @@ type Words = [u64; size_of::<Admission>() / 8];
 const START: usize = 0;
 
 /// Where [`Admission::refused`] is in it.
-const REFUSED: usize = size_of::<Words>() / 8 - 2;
+const REFUSED: usize = size_of::<Words>() / 8 - 3;
 
 /// Where [`Admission::ended_by`] is.
 const ENDED_BY: usize = REFUSED + 1;
+
+/// Where [`Admission::children`] is.
+const CHILDREN: usize = ENDED_BY + 1;
+
+/// The map of them.
+const MAP: &str = "ADMISSIONS";
 
 impl Engine {
     /// What processes are now: one that has ended is left out. Each is closed from here on, unless it is admitted.
@@ -65,9 +71,9 @@ impl Engine {
         let any_rights = if any_rights { Admission::ANY_RIGHTS } else { 0 };
         let mut admissions = admissions(&mut self.ebpf)?;
         // It may be ending. Another process may have had its number before.
-        let ended_by = match admissions.get(&state.tgid, 0) {
-            Ok(known) if known[START] == state.image.start_ns => known[ENDED_BY],
-            Ok(_) | Err(MapError::KeyNotFound) => 0,
+        let [ended_by, children] = match admissions.get(&state.tgid, 0) {
+            Ok(known) if known[START] == state.image.start_ns => [known[ENDED_BY], known[CHILDREN]],
+            Ok(_) | Err(MapError::KeyNotFound) => [0; 2],
             Err(error) => return Err(error.into()),
         };
         let admission = Admission {
@@ -76,6 +82,7 @@ impl Engine {
             flags: Admission::OPEN | any_rights,
             refused: 0,
             ended_by,
+            children,
         };
         Ok(admissions.insert(state.tgid, words(&admission), 0)?)
     }
@@ -126,10 +133,24 @@ impl Engine {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Processes that one which the programs may look at has begun with a copy of its memory, since it was first admitted; 0 of one
+    /// that is not known.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn children(&self, pid: u32) -> Result<u64, KernelError> {
+        let map = self.ebpf.map(MAP).ok_or(KernelError::Missing(MAP))?;
+        let admissions: HashMap<&MapData, u32, Words> = map.try_into()?;
+        match admissions.get(&pid, 0) {
+            Ok(words) => Ok(words[CHILDREN]),
+            Err(MapError::KeyNotFound) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn admissions(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, u32, Words>, KernelError> {
-    const MAP: &str = "ADMISSIONS";
     let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
     Ok(map.try_into()?)
 }
@@ -142,6 +163,7 @@ fn words(admission: &Admission) -> Words {
         flags,
         refused,
         ended_by,
+        children,
     } = admission;
     let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
     [
@@ -157,6 +179,7 @@ fn words(admission: &Admission) -> Words {
         *flags,
         *refused,
         *ended_by,
+        *children,
     ]
 }
 
@@ -235,13 +258,29 @@ mod tests {
             flags: 13,
             refused: 14,
             ended_by: 15,
+            children: 16,
         };
         let two = |low: u64, high: u64| high << 32 | low;
         assert_eq!(
             words(&admission),
-            [1, 2, 3, 4, 5, two(6, 7), two(8, 9), two(10, 11), 12, 13, 14, 15]
+            [
+                1,
+                2,
+                3,
+                4,
+                5,
+                two(6, 7),
+                two(8, 9),
+                two(10, 11),
+                12,
+                13,
+                14,
+                15,
+                16
+            ]
         );
         assert_eq!(words(&admission)[REFUSED], 14);
         assert_eq!(words(&admission)[ENDED_BY], 15);
+        assert_eq!(words(&admission)[CHILDREN], 16);
     }
 }

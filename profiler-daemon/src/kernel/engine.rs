@@ -232,6 +232,7 @@ impl Engine {
         for (program, tracepoint) in [
             ("thread_exit", "sched_process_exit"),
             ("thread_exec", "sched_process_exec"),
+            ("process_fork", "sched_process_fork"),
         ] {
             let program: &mut RawTracePoint = ebpf
                 .program_mut(program)

@@ -156,6 +156,7 @@ pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
+pub use span_losses::CHILDREN;
 pub(crate) use span_losses::{OwnLosses, SpanLosses};
 pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times};
 pub use state::OVER_BUDGET;

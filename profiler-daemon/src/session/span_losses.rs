@@ -16,7 +16,12 @@ pub struct OwnLosses {
     pub over_budget: u64,
     /// Functions and lines whose probes were taken off the target, as their code was changed there: they are not seen since.
     pub code_changed: u64,
+    /// Processes that those of the session began with a copy of their memory: they stop at the probes in it, and are not looked at.
+    pub children: u64,
 }
+
+/// How those are called among what is lost.
+pub const CHILDREN: &str = "children_not_counted";
 
 impl OwnLosses {
     /// What came since an earlier reading.
@@ -25,15 +30,17 @@ impl OwnLosses {
             not_admitted: self.not_admitted.saturating_sub(before.not_admitted),
             over_budget: self.over_budget.saturating_sub(before.over_budget),
             code_changed: self.code_changed.saturating_sub(before.code_changed),
+            children: self.children.saturating_sub(before.children),
         }
     }
 
     /// All by reason.
-    pub fn counters(self) -> [(&'static str, u64); 3] {
+    pub fn counters(self) -> [(&'static str, u64); 4] {
         [
             ("not_admitted", self.not_admitted),
             ("over_budget", self.over_budget),
             ("code_changed", self.code_changed),
+            (CHILDREN, self.children),
         ]
     }
 
@@ -43,6 +50,7 @@ impl OwnLosses {
             not_admitted: recorded("not_admitted"),
             over_budget: recorded("over_budget"),
             code_changed: recorded("code_changed"),
+            children: recorded(CHILDREN),
         }
     }
 

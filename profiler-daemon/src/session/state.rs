@@ -5,10 +5,12 @@
 //! | `edit` | its scope put in the place of the one before |
 //! | `division` | what its steps ask of durations, and what that comes to |
 //! | `take` | what is taken from records |
+//! | `children` | processes that its own begin, which have its probes' breakpoints |
 //! | `read` | what the programs have counted, and what was lost |
 //! | `views` | what can be watched of it, each view in a file |
 //! | `governed` | what its probes cost the target, and which of them go |
 
+mod children;
 mod division;
 mod edit;
 mod governed;
@@ -20,6 +22,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_common::probe::ProbeId;
 
+use self::children::Children;
 use self::take::Inside;
 use self::views::{OpenStreams, Tick};
 pub use self::{
@@ -91,6 +94,8 @@ pub struct Session {
     lost_before: SpanLosses,
     /// What programs were at while a process of it was not admitted.
     not_admitted: u64,
+    /// What its processes began, which has their breakpoints and is not looked at.
+    children: Children,
     capture: Option<Capture>,
     trace: Trace,
     timelines: Vec<Timeline>,
@@ -221,6 +226,7 @@ impl Session {
             events: SampledEvents::default(),
             lost_before: SpanLosses::now(engine),
             not_admitted: 0,
+            children: Children::default(),
             before_explain: Sampling::default(),
             explain: None,
             streams: OpenStreams::default(),
@@ -238,6 +244,8 @@ impl Session {
         match attached {
             Ok(()) => {
                 session.returns.set(&session.return_probed(), code);
+                // Those that begin from now on have the probes.
+                session.read_children(engine);
                 Ok(session)
             }
             Err(error) => {
@@ -250,6 +258,7 @@ impl Session {
     /// Takes its probes off the target; what they have counted stays, for the last pictures.
     pub fn quiesce(&mut self, engine: &mut Engine) {
         self.codes.set(std::iter::empty());
+        self.read_children(engine);
         self.steps.quiesce(engine, None);
     }
 
@@ -411,6 +420,7 @@ impl Session {
         if self.processes.len() < 2 || self.explains() || !self.allocations.is_empty() {
             return false;
         }
+        self.read_children(engine);
         // An edit that is under way is of what it was.
         self.revision += 1;
         self.steps.quiesce(engine, Some(pid));

@@ -709,6 +709,15 @@ impl Steps {
         self.list.iter().map(of_step).sum()
     }
 
+    /// Whether there are probes in the code of its processes, beside those of the kernel's places.
+    pub fn probes_code(&self) -> bool {
+        self.list.iter().any(|step| {
+            let spans = step.spans.iter().map(|spans| &spans.attachment);
+            let mut all = spans.chain(step.lines.iter().map(|lines| &lines.attachment));
+            all.any(Attachment::is_attached)
+        })
+    }
+
     /// How many times something is attached.
     pub fn attachments(&self) -> usize {
         self.list

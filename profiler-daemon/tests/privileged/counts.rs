@@ -1,10 +1,13 @@
 //! Calls counted against calls made by the target.
 
-use profiler_daemon::kernel;
+use profiler_daemon::{
+    kernel,
+    session::{CHILDREN as CHILDREN_NOT_COUNTED, NewSession, TargetSpec},
+};
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{Service, ended, function},
+    service::{ROOT, Service, ended, function, session_of},
 };
 
 fn counted(fixture: &str, threads: u32, calls: u64, name: &str) {
@@ -103,6 +106,33 @@ fn children_that_pay_for_probes_are_said() {
         assert_eq!(is_said, has_child, "{:?}", session.warnings);
         assert_eq!(target.run()[function].calls, 100);
         assert_eq!(target.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn children_that_began_while_it_ran_are_counted() {
+    const CHILDREN: u64 = 3;
+    // Of two processes; a place of the kernel leaves no breakpoints in a process.
+    for (scope, counted) in [("work", 2 * CHILDREN), ("syscall:write", 0)] {
+        let service = Service::start();
+        let start = || Fixture::start("parent", &["100".to_owned(), CHILDREN.to_string()]);
+        let mut targets = [start(), start()];
+        let request = NewSession {
+            target: TargetSpec::Pids(targets.iter().map(Fixture::pid).collect()),
+            ..session_of(0, scope)
+        };
+        let session = service.create_for(ROOT, request).unwrap();
+        for target in &mut targets {
+            assert_eq!(target.run()["work"].calls, 100);
+        }
+        let picture = service.last_latency(&session);
+        // Those that shared the memory, and those that began before, are none of them.
+        let lost = picture.lost.get(CHILDREN_NOT_COUNTED).copied().unwrap_or(0);
+        assert_eq!(lost, counted, "{scope}: {:?}", picture.lost);
+        for target in targets {
+            assert_eq!(target.finish().status, Some(0));
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::kernel::Engine;
 impl Session {
     /// Reads what the programs have counted, and keeps their threshold current.
     pub fn read(&mut self, engine: &Engine, now_ns: u64) {
+        self.read_children(engine);
         let calls = Calls {
             counted: engine,
             joined: &self.joined_calls,
@@ -63,6 +64,7 @@ impl Session {
             not_admitted: self.not_admitted,
             over_budget: self.over_budget(),
             code_changed: self.code_changed(),
+            children: self.children.begun(),
         }
     }
 
