@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::mangling;
+use super::mangling::{self, dlang};
 
 /// Longest name that is made of a symbol: mangled substitutions can unfold exponentially.
 const MAX_NAME_BYTES: usize = 16 * 1024;
@@ -18,6 +18,10 @@ pub fn display_name(linkage: &str) -> Cow<'_, str> {
 pub fn demangle(linkage: &str, parameters: bool) -> Option<String> {
     if !is_mangled(linkage) {
         return None;
+    }
+    if dlang::is_mangled(linkage) {
+        let mangled = linkage.split_once('.').map_or(linkage, |(mangled, _)| mangled);
+        return dlang::demangle(mangled, parameters, MAX_NAME_BYTES);
     }
     let (mangled, _) = split_clone(linkage);
     mangling::rust(linkage, false, MAX_NAME_BYTES)
@@ -37,10 +41,11 @@ pub fn with_hash(linkage: &str) -> Option<String> {
     mangling::rust(linkage, true, MAX_NAME_BYTES)
 }
 
-/// Whether a symbol looks mangled by Rust or the Itanium C++ ABI.
+/// Whether a symbol looks mangled by Rust, the Itanium C++ ABI, or D.
 #[must_use]
 pub fn is_mangled(linkage: &str) -> bool {
-    linkage.starts_with("_Z") || linkage.starts_with("_R") || linkage.starts_with("__Z")
+    let is_other = || linkage.starts_with("_R") || linkage.starts_with("__Z") || dlang::is_mangled(linkage);
+    linkage.starts_with("_Z") || is_other()
 }
 
 /// What a compiler made of a function besides the function itself.

@@ -1,6 +1,8 @@
 //! Reads mangled names within bounds, including forms that the C++ demangler does not read, or writes differently
 //! from compilers.
 
+pub mod dlang;
+
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},

@@ -37,7 +37,7 @@ pub struct Matcher<'a> {
 }
 
 /// Text that demangling adds without the linkage name containing it.
-const INVENTED: [&str; 14] = [
+const INVENTED: [&str; 16] = [
     "std",
     "allocator",
     "basic_string",
@@ -52,6 +52,8 @@ const INVENTED: [&str; 14] = [
     "closure",
     "shim",
     "lambda",
+    "this",
+    "thunk",
 ];
 
 impl<'a> Matcher<'a> {

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use profiler_plan::{demangle::without_version, mangling};
+use profiler_plan::{
+    demangle::without_version,
+    mangling::{self, dlang},
+};
 
 /// Longest name that is shown, in bytes; longer ones are shown mangled, and cut.
 pub(super) const NAME_MAX: usize = 4096;
@@ -14,7 +17,7 @@ pub fn demangle(mangled: &[u8]) -> String {
     let text = String::from_utf8_lossy(cut);
     let text = without_version(&text);
     if mangled.len() < NAME_MAX
-        && let Some(plain) = mangling::rust(text, false, NAME_MAX).or_else(|| cpp(text))
+        && let Some(plain) = mangling::rust(text, false, NAME_MAX).or_else(|| cpp(text).or_else(|| d(text)))
     {
         return plain;
     }
@@ -23,7 +26,23 @@ pub fn demangle(mangled: &[u8]) -> String {
 
 /// Whether the name says more than an unmangled one would.
 pub(super) fn is_mangled(name: &[u8]) -> bool {
-    name.starts_with(b"_Z") || name.starts_with(b"_R")
+    let is_d = || std::str::from_utf8(name).is_ok_and(dlang::is_mangled);
+    name.starts_with(b"_Z") || name.starts_with(b"_R") || is_d()
+}
+
+fn d(name: &str) -> Option<String> {
+    let (mangled, clone) = name.split_at(name.find('.').unwrap_or(name.len()));
+    let plain = dlang::demangle(mangled, false, NAME_MAX)?;
+    Some(marked(plain, clone))
+}
+
+/// A name with the mark of what compilers make of a function besides the function itself, if it has one.
+fn marked(plain: String, clone: &str) -> String {
+    if clone.is_empty() {
+        plain
+    } else {
+        format!("{plain} [clone {clone}]")
+    }
 }
 
 fn cpp(name: &str) -> Option<String> {
@@ -35,11 +54,7 @@ fn cpp(name: &str) -> Option<String> {
     }
     let (name, clone) = name.split_at(name.find('.').unwrap_or(name.len()));
     let plain = mangling::template_name(name, NAME_MAX)?;
-    Some(if clone.is_empty() {
-        plain
-    } else {
-        format!("{plain} [clone {clone}]")
-    })
+    Some(marked(plain, clone))
 }
 
 /// Cuts the parameter list off a C++ signature: the last parentheses outside template arguments, with what
@@ -110,6 +125,11 @@ mod tests {
             (
                 "_ZSt11make_sharedI1AJEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_.cold",
                 "std::make_shared<A> [clone .cold]",
+            ),
+            ("_D3std6mmfile6MmFile5unmapMFZv", "std.mmfile.MmFile.unmap"),
+            (
+                "_D3gcc8sections3elf12decThreadRefFPSQBiQBhQBb3DSObZv.localalias",
+                "gcc.sections.elf.decThreadRef [clone .localalias]",
             ),
         ] {
             assert_eq!(demangle(mangled.as_bytes()), plain);
