@@ -271,6 +271,12 @@ impl ModuleIndex {
         format!("{file}+{address:#x}")
     }
 
+    /// The path that its file is mapped by; empty where that was not said.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Whether its file may be called so: by its path, or by the last components of that.
     #[must_use]
     pub fn is_at_path(&self, path: &str) -> bool {

@@ -39,6 +39,7 @@ mod sites;
 mod stack_switch;
 mod subprograms;
 mod tail;
+mod unusable;
 
 pub use dwarf::DebugIndex;
 pub use files::ModuleFiles;

@@ -22,6 +22,7 @@ use super::{
     names::Match,
     source,
     tail::{Follow, TailCalls, all_exits},
+    unusable::{self, Unusable},
 };
 
 /// How much a plan may hold.
@@ -137,6 +138,8 @@ pub struct Skipped {
     pub name: String,
     /// What is in the way.
     pub reason: String,
+    /// What can be asked for instead; empty where the reason says it.
+    pub instead: String,
 }
 
 /// Why there is nothing to probe.
@@ -169,7 +172,7 @@ pub enum PlanError {
         instances: u64,
     },
     /// It stands for another function, and nothing says for which.
-    #[error("{0} cannot be probed: {UNTOLD_CHOICE}; probe that one by its own name")]
+    #[error("{0} cannot be probed: {UNTOLD_CHOICE}; {CHOSEN_ITSELF}")]
     Indirect(String),
     /// A name means too many functions.
     #[error("{name} matches {found} functions; at most {limit} can be probed at once: narrow it down")]
@@ -182,18 +185,16 @@ pub enum PlanError {
         limit: usize,
     },
     /// None of the functions can be probed.
-    #[error("{name} cannot be probed: {reason}")]
-    Unusable {
-        /// A function that the name means.
-        name: String,
-        /// What is in the way.
-        reason: String,
-    },
+    #[error("{} cannot be probed: {}{}{}", .0.name, .0.reason, if .0.instead.is_empty() { "" } else { "; " }, .0.instead)]
+    Unusable(Skipped),
 }
 
 /// Why an ifunc is not probed.
 const UNTOLD_CHOICE: &str = "it is an ifunc, which stands for one of several functions of its file, and no reference that the \
                              process has bound says which was chosen";
+
+/// What can be probed instead of one.
+const CHOSEN_ITSELF: &str = "probe that one by its own name";
 
 fn only_inlined_text(name: &str, instances: u64) -> String {
     let places = match instances {
@@ -283,6 +284,7 @@ pub fn plan(
             plan.skipped.push(Skipped {
                 name,
                 reason: UNTOLD_CHOICE.to_owned(),
+                instead: CHOSEN_ITSELF.to_owned(),
             });
             continue;
         }
@@ -295,7 +297,7 @@ pub fn plan(
             (ability, Follow::Yes),
         ) {
             Ok(planned) => plan.functions.push(planned),
-            Err(reason) => plan.skipped.push(Skipped { name, reason }),
+            Err(unusable) => plan.skipped.push(skipped(name, unusable)),
         }
     }
     follow_less(&mut plan, modules, decision, ability);
@@ -304,7 +306,7 @@ pub fn plan(
     }
     match (indirect, plan.skipped.into_iter().next()) {
         (Some(name), _) => Err(PlanError::Indirect(name)),
-        (None, Some(Skipped { name, reason })) => Err(PlanError::Unusable { name, reason }),
+        (None, Some(skipped)) => Err(PlanError::Unusable(skipped)),
         (None, None) => Err(missing(name, modules)),
     }
 }
@@ -374,14 +376,11 @@ fn follow_less(plan: &mut Plan, modules: &[&ModuleIndex], decision: &Decision, a
         let how = (ability, Follow::No);
         let planned = module
             .function_from(function.address)
-            .ok_or_else(|| CodeError::NotInFile.to_string())
+            .ok_or_else(|| Unusable::of_code(&CodeError::NotInFile))
             .and_then(|known| sites((module, &frames), &known, function.module, decision, how));
         match planned {
             Ok(planned) => plan.functions.push(planned),
-            Err(reason) => plan.skipped.push(Skipped {
-                name: function.name,
-                reason,
-            }),
+            Err(unusable) => plan.skipped.push(skipped(function.name, unusable)),
         }
     }
 }
@@ -431,27 +430,36 @@ fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
     }
 }
 
+fn skipped(name: String, Unusable { reason, instead }: Unusable) -> Skipped {
+    Skipped {
+        name,
+        reason,
+        instead,
+    }
+}
+
 fn sites(
     (module, frames): (&ModuleIndex, &Frames<'_>),
     function: &Function<'_>,
     number: usize,
     decision: &Decision,
     (ability, follow): (KernelAbility, Follow),
-) -> Result<PlannedFunction, String> {
+) -> Result<PlannedFunction, Unusable> {
     if goroutines::run(module, function.address()) {
-        return Err(goroutines::NO_SPANS.to_owned());
+        return Err(Unusable::of_goroutines());
     }
-    let body = Body::decode(module, frames, function).map_err(|error| error.to_string())?;
+    let place = || unusable::place_of(module, function);
+    let body = Body::decode(module, frames, function).map_err(|error| Unusable::of_code(&error))?;
     let exits = all_exits(module, frames, &body, follow);
     let never = exits.as_ref().is_ok_and(|(exits, _)| exits.is_empty());
     // A return probe replaces the address that it reads; and is set anew at each turn where it loops to its entry.
     let loops = body.loops_to_entry();
-    let by_return =
-        decision.method == Method::Return && !never && !loops && !keeps_return_address(module, frames, &body);
+    let can_return = || !never && !loops && !keeps_return_address(module, frames, &body);
+    let by_return = decision.method == Method::Return && can_return();
     let (exits, tail_calls): (Vec<ExitPoint>, _) = if by_return {
         (Vec::new(), TailCalls::default())
     } else {
-        exits.map_err(|error| error.to_string())?
+        exits.map_err(|error| Unusable::of_exits(&error, &place(), decision, can_return()))?
     };
     let taken: Vec<u64> = exits.iter().map(|exit| exit.address).collect();
     let entry = entry_point(
@@ -462,23 +470,24 @@ fn sites(
         |address| taken.binary_search(&address).is_ok(),
     )
     .ok_or_else(|| match taken.first() {
-        Some(&exit) if exit == body.start() => {
-            "it ends with its first instruction: its calls have no duration"
-        }
-        _ => "the kernel refuses a probe on each of its first instructions",
+        Some(&exit) if exit == body.start() => Unusable::of_duration(
+            "it ends with its first instruction: its calls have no duration",
+            &place(),
+        ),
+        _ => Unusable::of_entry("the kernel refuses a probe on each of its first instructions"),
     })?;
     if never && loops {
-        return Err(
-            "it never returns and jumps back to its entry: a new call cannot be told from a turn of its loop"
-                .to_owned(),
-        );
+        return Err(Unusable::of_duration(
+            "it never returns and jumps back to its entry: a new call cannot be told from a turn of its loop",
+            &place(),
+        ));
     }
     let exits = exits
         .into_iter()
         .map(|exit| {
             let file_offset = module
                 .offset_of(exit.address)
-                .ok_or("its code is not in the file")?;
+                .ok_or_else(|| Unusable::of_code(&CodeError::NotInFile))?;
             Ok(ExitSite {
                 file_offset,
                 action: exit.action,
@@ -487,7 +496,7 @@ fn sites(
                 is_elsewhere: exit.is_elsewhere,
             })
         })
-        .collect::<Result<_, &str>>()?;
+        .collect::<Result<_, Unusable>>()?;
     let entry_address = function.address() + entry.delta;
     Ok(PlannedFunction {
         module: number,
@@ -497,7 +506,7 @@ fn sites(
         size: function.size(),
         entry_offset: module
             .offset_of(entry_address)
-            .ok_or("its code is not in the file")?,
+            .ok_or_else(|| Unusable::of_code(&CodeError::NotInFile))?,
         loops,
         entry,
         ends: match (by_return, never) {

@@ -239,6 +239,10 @@ fn sites_agree_with_objdump() {
         functions += whole.functions.len();
         skipped += whole.skipped.len();
         for one in &whole.skipped {
+            assert!(
+                !one.instead.is_empty(),
+                "{one:?}: nothing is said of what still works"
+            );
             *reasons.entry(one.reason.clone()).or_insert(0) += 1;
         }
         for function in &whole.functions {

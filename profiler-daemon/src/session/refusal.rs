@@ -76,7 +76,7 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
         PlanError::TooMany { found, limit, .. } => SessionError::new(Reason::TooManyFunctions, message)
             .with("matched", found.to_string())
             .with("limit", limit.to_string()),
-        PlanError::Unusable { .. } => SessionError::new(Reason::FunctionNotProbeable, message),
+        PlanError::Unusable(_) => SessionError::new(Reason::FunctionNotProbeable, message),
     }
 }
 
