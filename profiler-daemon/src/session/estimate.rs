@@ -163,9 +163,10 @@ impl EstimatedPlace {
         (estimated, line.in_function.clone())
     }
 
+    /// Of a call both ends: whichever of its exits it takes, that is one of them. What never returns has one end.
     fn cost_ns(&self, costs: HitCosts) -> u64 {
-        let end = self.end.map_or(0, |end| costs.of(end.single_stepped));
-        costs.of(self.single_stepped) + end
+        let end = self.end.filter(|end| end.probes > 0);
+        costs.of(self.single_stepped) + end.map_or(0, |end| costs.of(end.single_stepped))
     }
 }
 
@@ -381,5 +382,52 @@ fn samples_of(pids: Vec<u32>) -> NewSession {
         explain: false,
         allocations: false,
         budget: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_costs_what_both_of_its_ends_do() {
+        const COSTS: HitCosts = HitCosts {
+            emulated_ns: 500,
+            single_stepped_ns: 9000,
+        };
+        let cost_ns = |stepped: bool, end: Option<(ExitMethod, u32, bool)>| {
+            let place = EstimatedPlace {
+                pid: 1,
+                place: Arc::new(TracedPlace {
+                    site: "f".to_owned(),
+                    function: "f".to_owned(),
+                    file: String::new(),
+                    line: 0,
+                    module: "a".to_owned(),
+                    address: 0,
+                }),
+                instruction: String::new(),
+                single_stepped: stepped,
+                end: end.map(|(method, probes, single_stepped)| EstimatedEnd {
+                    method,
+                    probes,
+                    single_stepped,
+                }),
+                samples_inside: None,
+                hits: None,
+                cost_ns: None,
+            };
+            place.cost_ns(COSTS)
+        };
+        assert_eq!(cost_ns(false, None), 500, "a line");
+        assert_eq!(cost_ns(false, Some((ExitMethod::Return, 1, false))), 1000);
+        // One of its exits is taken.
+        assert_eq!(cost_ns(false, Some((ExitMethod::Ret, 4, true))), 9500);
+        assert_eq!(cost_ns(true, Some((ExitMethod::Ret, 4, true))), 18_000);
+        assert_eq!(
+            cost_ns(true, Some((ExitMethod::Never, 0, false))),
+            9000,
+            "it never returns"
+        );
     }
 }

@@ -319,10 +319,11 @@ impl Running {
 
     /// Tells a session what its probes cost.
     pub fn set_costs(&mut self, session: &mut Session) {
-        let hits = session.has_stepped_entries().then(|| self.hit_costs()).flatten();
+        let hits = session.has_stepped_ends().then(|| self.hit_costs()).flatten();
         session.set_costs(ProbeCosts {
             calls: &self.call_costs,
             hits,
+            programs_do_ret: self.engine.ability().write_context,
         });
     }
 

@@ -41,7 +41,6 @@ use super::{
     ending::Ending,
     explain::Explain,
     flame::Flame,
-    functions::{Function, key},
     late_code::ReturnProbes,
     name::SessionName,
     picture::{ExitMethod, FlameKind, SessionInfo},
@@ -330,22 +329,6 @@ impl Session {
             cost: self.meter.read(now_ns),
             now_ns,
             ended: None,
-        }
-    }
-
-    /// Whether calls begin at an instruction that the kernel single-steps.
-    pub fn has_stepped_entries(&self) -> bool {
-        let mut sites = self.steps.iter().flat_map(|step| &step.sites);
-        sites.any(|site| site.entry_single_stepped)
-    }
-
-    /// Sets what the probes add to a duration, and cost the target.
-    pub fn set_costs(&mut self, costs: ProbeCosts<'_>) {
-        for step in self.steps.iter_mut() {
-            let stepped = step.stepped_entries();
-            let of =
-                |function: &Function| costs.of_call(function.method, stepped.contains(&key(&function.info)));
-            step.functions.set_costs(&of);
         }
     }
 

@@ -239,12 +239,6 @@ impl RunningStep {
         sites.map(as_attached).collect()
     }
 
-    /// Functions whose calls begin at an instruction that the kernel single-steps.
-    pub fn stepped_entries(&self) -> HashSet<Key> {
-        let stepped = self.sites.iter().filter(|site| site.entry_single_stepped);
-        stepped.map(|site| key(&site.function)).collect()
-    }
-
     /// Probes of functions that are wanted no longer, attached because others of their file are.
     pub fn leftovers(&self) -> impl Iterator<Item = ProbeId> + '_ {
         let attached = self.spans.iter().flat_map(|spans| spans.attachment.probes());

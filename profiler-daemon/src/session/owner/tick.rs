@@ -113,6 +113,7 @@ impl Owner {
         let costs = ProbeCosts {
             calls: &running.call_costs,
             hits: running.hit_costs.get().copied().flatten(),
+            programs_do_ret: running.engine.ability().write_context,
         };
         let mut over = Vec::new();
         for (name, session) in self.sessions.iter_mut().filter(|(_, session)| due(session)) {

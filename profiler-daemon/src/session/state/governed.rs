@@ -9,8 +9,8 @@ use super::{
     super::{
         budget::{Costly, Excess, Probed, Reached},
         calibrate::{CallCost, HitCosts},
-        functions::{Key, key},
-        picture::ExitMethod,
+        functions::{Function, Key, key},
+        picture::{ExitMethod, SiteInfo},
         probed_code::{CHANGED, ChangedCode, ProbedCode},
         steps::{RunningStep, taken_off},
     },
@@ -33,6 +33,8 @@ pub struct ProbeCosts<'a> {
     pub calls: &'a HashMap<ExitMethod, CallCost>,
     /// Of a single instruction.
     pub hits: Option<HitCosts>,
+    /// Programs do a `ret` themselves, in the place of the kernel.
+    pub programs_do_ret: bool,
 }
 
 /// Probes that can be taken off together.
@@ -74,18 +76,51 @@ impl CpuTime {
     }
 }
 
+/// Functions with ends that the kernel single-steps, and that are not measured so: what a call costs is measured where it emulates the
+/// entry, and where the exit is a `ret`, which it single-steps unless the programs do it.
+#[derive(Default)]
+struct Stepped {
+    entries: HashSet<Key>,
+    exits: HashSet<Key>,
+}
+
+impl Stepped {
+    fn of<'a>(sites: impl Iterator<Item = &'a SiteInfo>, programs_do_ret: bool) -> Self {
+        let mut stepped = Self::default();
+        for site in sites {
+            if site.entry_single_stepped {
+                stepped.entries.insert(key(&site.function));
+            }
+            if site.exit_single_stepped && programs_do_ret {
+                stepped.exits.insert(key(&site.function));
+            }
+        }
+        stepped
+    }
+
+    /// How many ends of a call that are.
+    fn ends_of(&self, function: &Key) -> u64 {
+        u64::from(self.entries.contains(function)) + u64::from(self.exits.contains(function))
+    }
+}
+
 impl ProbeCosts<'_> {
     /// What it takes longer where an instruction is single-stepped.
-    fn stepping_ns(self, is_stepped: bool) -> u64 {
-        let costs = self.hits.filter(|_| is_stepped).unwrap_or_default();
+    fn stepping_ns(self) -> u64 {
+        let costs = self.hits.unwrap_or_default();
         costs.single_stepped_ns.saturating_sub(costs.emulated_ns)
     }
 
-    /// What a call costs whose end is seen by a method, and which may begin at an instruction that is single-stepped.
-    pub fn of_call(self, method: ExitMethod, is_stepped: bool) -> CallCost {
+    /// The functions of a step with ends that the kernel single-steps.
+    fn stepped(self, step: &RunningStep) -> Stepped {
+        Stepped::of(step.sites.iter(), self.programs_do_ret)
+    }
+
+    /// What a call costs whose end is seen by a method, and so many ends of which the kernel single-steps.
+    fn of_call(self, method: ExitMethod, stepped_ends: u64) -> CallCost {
         let cost = self.calls.get(&method).copied().unwrap_or_default();
         CallCost {
-            cost_ns: cost.cost_ns + self.stepping_ns(is_stepped),
+            cost_ns: cost.cost_ns + stepped_ends * self.stepping_ns(),
             ..cost
         }
     }
@@ -97,9 +132,29 @@ impl Session {
         self.budget.as_ref().is_some_and(|budget| budget.is_due(now_ns))
     }
 
+    /// Whether the kernel single-steps ends of calls.
+    pub fn has_stepped_ends(&self) -> bool {
+        let mut sites = self.steps.iter().flat_map(|step| &step.sites);
+        sites.any(|site| site.entry_single_stepped || site.exit_single_stepped)
+    }
+
+    /// Sets what the probes add to a duration, and cost the target.
+    pub fn set_costs(&mut self, costs: ProbeCosts<'_>) {
+        for step in self.steps.iter_mut() {
+            let stepped = costs.stepped(step);
+            let of = |function: &Function| {
+                costs.of_call(function.method, stepped.ends_of(&key(&function.info)))
+            };
+            step.functions.set_costs(&of);
+        }
+    }
+
     /// Whether it matters what hits of single instructions cost.
     pub fn has_many_hits(&self, engine: &Engine) -> bool {
-        let is_stepped = |step: &RunningStep| step.sites.iter().any(|site| site.entry_single_stepped);
+        let is_stepped = |step: &RunningStep| {
+            let mut sites = step.sites.iter();
+            sites.any(|site| site.entry_single_stepped || site.exit_single_stepped)
+        };
         let asks = |step: &&RunningStep| step.lines().next().is_some() || is_stepped(step);
         let steps = self.steps.iter().filter(asks);
         let hits = steps.flat_map(|step| {
@@ -222,10 +277,10 @@ impl Session {
             let method_ns = |method: ExitMethod| costs.calls.get(&method).map_or(0, |cost| cost.cost_ns);
             match step.step.place {
                 Place::Function(_) | Place::Inlined(_) | Place::Call { .. } => {
-                    let stepped = step.stepped_entries();
+                    let stepped = costs.stepped(step);
                     for function in step.functions.iter().filter(|function| !function.is_taken_off()) {
-                        let is_stepped = !stepped.is_empty() && stepped.contains(&key(&function.info));
-                        let CallCost { cost_ns, .. } = costs.of_call(function.method, is_stepped);
+                        let ends = stepped.ends_of(&key(&function.info));
+                        let CallCost { cost_ns, .. } = costs.of_call(function.method, ends);
                         add(
                             PartKind::Function(function.id),
                             &mut function.probes().map(|probe| (probe, cost_ns)),
@@ -358,7 +413,7 @@ pub fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::super::picture::FunctionInfo, *};
 
     #[test]
     fn the_cpu_time_of_a_process_that_has_ended_stays_in_the_sum() {
@@ -378,5 +433,34 @@ mod tests {
             [0.0, 0.0004, 0.03, 0.0251, 0.97, 1.0].map(percent),
             ["0%", "less than 0.1%", "3%", "2.5%", "97%", "100%"]
         );
+    }
+
+    #[test]
+    fn both_ends_of_a_call_count_where_they_are_single_stepped() {
+        let site = |address, entry_single_stepped, exit_single_stepped| SiteInfo {
+            function: Arc::new(FunctionInfo {
+                address,
+                ..FunctionInfo::default()
+            }),
+            entry_offset: 0,
+            entry_instruction: String::new(),
+            exit_method: ExitMethod::Ret,
+            exits: 2,
+            entry_single_stepped,
+            exit_single_stepped,
+        };
+        let sites = [
+            site(0, false, false),
+            site(1, true, false),
+            site(2, false, true),
+            site(3, true, true),
+        ];
+        let ends = |programs_do_ret| {
+            let stepped = Stepped::of(sites.iter(), programs_do_ret);
+            sites.each_ref().map(|site| stepped.ends_of(&key(&site.function)))
+        };
+        assert_eq!(ends(true), [0, 1, 1, 2]);
+        // That of exits is in what was measured of a call.
+        assert_eq!(ends(false), [0, 1, 0, 1]);
     }
 }
