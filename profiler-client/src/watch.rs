@@ -381,7 +381,7 @@ mod tests {
         );
         let many = said(1010).unwrap();
         assert!(
-            many.starts_with("1,010 child processes (252.5 a second) began while this ran: each stops"),
+            many.starts_with("1,010 child processes (253 a second) began while this ran: each stops"),
             "{many}"
         );
     }

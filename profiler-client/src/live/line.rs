@@ -21,6 +21,24 @@ pub enum Style {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line(pub Vec<(Style, String)>);
 
+/// Columns that a name is left, however narrow the screen is.
+const NAME_COLUMNS: usize = 16;
+
+/// Text of so many columns at most, by what begins it and what ends it.
+#[must_use]
+pub fn cut_middle(text: &str, columns: usize) -> String {
+    let length = text.chars().count();
+    let Some(kept) = columns.checked_sub(1).filter(|_| length > columns) else {
+        return text.chars().take(columns).collect();
+    };
+    let (head, tail) = (kept / 2, kept - kept / 2);
+    let begin = text.chars().take(head);
+    begin
+        .chain(['…'])
+        .chain(text.chars().skip(length - tail))
+        .collect()
+}
+
 impl Line {
     /// A line of one style.
     #[must_use]
@@ -41,9 +59,20 @@ impl Line {
         self.0.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Cuts it to a width.
+    /// Cuts it to a width: first out of the middle of the longest name that stands beside other text, as those of C++ and Rust tell
+    /// apart by their ends; then at its end, as a heading.
     #[must_use]
-    pub fn cut(self, width: usize) -> Self {
+    pub fn cut(mut self, width: usize) -> Self {
+        let beyond = self.width().saturating_sub(width);
+        let pieces = self.0.len();
+        let names = self.0.iter_mut().filter(|(style, _)| *style == Style::Strong);
+        if beyond > 0
+            && pieces > 1
+            && let Some((_, name)) = names.max_by_key(|(_, text)| text.chars().count())
+        {
+            let columns = name.chars().count();
+            *name = cut_middle(name, columns.saturating_sub(beyond).max(NAME_COLUMNS));
+        }
         let mut room = width;
         let mut pieces = Vec::with_capacity(self.0.len());
         for (style, text) in self.0 {
@@ -69,5 +98,37 @@ mod tests {
     fn a_line_is_cut_across_its_pieces() {
         let line = Line::of(Style::Plain, "größe").and(Style::Faint, " of it").cut(7);
         assert_eq!((line.text().as_str(), line.width()), ("größe o", 7));
+    }
+
+    #[test]
+    fn a_name_is_cut_in_its_middle_so_that_the_rest_of_its_line_fits() {
+        let name = "std::collections::hash::map::HashMap<alloc::string::String, u64>::insert";
+        let line = || {
+            let numbers = Line::of(Style::Plain, "  45.5%  50.5 ms  ");
+            numbers.and(Style::Strong, name).and(Style::Faint, "  server")
+        };
+        assert_eq!(line().cut(200), line());
+        let cut = line().cut(80).text();
+        assert_eq!(cut.chars().count(), 80, "{cut}");
+        assert!(
+            cut.starts_with("  45.5%  50.5 ms  std::collections::") && cut.ends_with("u64>::insert  server"),
+            "{cut}"
+        );
+        // A few columns of a name are left, and what does not fit then is cut.
+        assert_eq!(line().cut(30).text(), "  45.5%  50.5 ms  std::co…::in");
+    }
+
+    #[test]
+    fn text_is_cut_in_its_middle() {
+        for (columns, cut) in [
+            (6, "abcdef"),
+            (5, "ab…ef"),
+            (4, "a…ef"),
+            (2, "…f"),
+            (1, "…"),
+            (0, ""),
+        ] {
+            assert_eq!(cut_middle("abcdef", columns), cut);
+        }
     }
 }

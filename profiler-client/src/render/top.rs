@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{escape::terminal, source_names::cut, text, threshold, units};
+use super::{escape::terminal, text, threshold, units};
 use crate::{
     live::line::{Line, Style},
     state::{
@@ -79,12 +79,10 @@ pub fn line(row: &FunctionRow, times: &FunctionTimes, unit: &str, columns: Optio
     );
     let inlined = if row.frame.inlined { " (inlined)" } else { "" };
     let name = format!("{}{inlined}", terminal(tree::name(&row.frame)));
-    let room = columns.map_or(usize::MAX, |columns| {
-        columns.saturating_sub(numbers.chars().count())
-    });
     let module = row.frame.module.rsplit('/').next().unwrap_or_default();
-    let line = Line::of(Style::Plain, numbers).and(Style::Strong, cut(&name, room));
-    line.and(Style::Faint, format!("  {}", terminal(module)))
+    let line = Line::of(Style::Plain, numbers).and(Style::Strong, name);
+    let line = line.and(Style::Faint, format!("  {}", terminal(module)));
+    columns.map_or(line.clone(), |columns| line.cut(columns))
 }
 
 /// The run in a line.

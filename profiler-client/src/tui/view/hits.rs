@@ -103,7 +103,7 @@ fn sign_of(row: &HitRow, value: &v1::HitValue) -> Sign {
 
 fn line_of(row: &HitRow, origin_ns: u64, chosen: Option<&str>, theme: Theme) -> Line<'static> {
     let since_s = row.hit.ts_ns.saturating_sub(origin_ns) as f64 / 1e9;
-    let place = cut(&trace::place(&row.place), PLACE);
+    let place = line::cut_middle(&trace::place(&row.place), PLACE);
     let mark = if chosen.is_some() { "▸" } else { " " };
     let mut spans = vec![
         Span::styled(

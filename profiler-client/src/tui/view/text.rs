@@ -110,6 +110,7 @@ impl<'a> Page<'a> {
 
     /// The next line of a list.
     pub fn row(&mut self, line: &line::Line, is_selected: bool) {
+        let line = line.clone().cut(self.width());
         let spans = line
             .0
             .iter()

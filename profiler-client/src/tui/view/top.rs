@@ -1,12 +1,6 @@
 //! Functions, those that take the most time first.
 
-use profiler_proto::v1;
-use ratatui::{
-    style::Style,
-    text::{Line, Span},
-};
-
-use super::{spots::Sign, text::Page, theme::Theme};
+use super::{spots::Sign, text::Page};
 use crate::{
     live::line,
     render::{escape::terminal, units},
@@ -16,6 +10,7 @@ use crate::{
         lens::{FrameId, Item, Lens},
     },
 };
+use profiler_proto::v1;
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
@@ -55,17 +50,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let begin = page.first(lens, rows.iter().position(is_selected).unwrap_or(0), rows.len());
     let total = data.graph.total.inside_ns;
     for row in rows.iter().skip(begin).take(room) {
-        let style = if is_selected(row) {
-            Theme::selected()
-        } else {
-            Style::new()
-        };
         page.sign(Sign::item(Item::Function(data.id_of(&row.frame))));
-        page.styled(&line_of(row, total, data, page.theme), style);
+        page.row(&line_of(row, total, data), is_selected(row));
     }
 }
 
-fn line_of(row: &FunctionRow, total: u64, data: &Data, theme: Theme) -> Line<'static> {
+fn line_of(row: &FunctionRow, total: u64, data: &Data) -> line::Line {
     let unit = &data.flame.unit;
     let share = |part: u64| units::percent(units::ratio(part, total));
     let numbers = format!(
@@ -87,12 +77,9 @@ fn line_of(row: &FunctionRow, total: u64, data: &Data, theme: Theme) -> Line<'st
         v1::Grouping::Module => String::new(),
         _ => format!("  {}", last(&row.frame.module)),
     };
-    Line::from(vec![
-        Span::raw(numbers),
-        Span::raw(place),
-        Span::raw(name(&FrameId::of(&row.frame))),
-        Span::styled(module, theme.of(line::Style::Faint)),
-    ])
+    let line = line::Line::of(line::Style::Plain, numbers + &place);
+    let line = line.and(line::Style::Strong, name(&FrameId::of(&row.frame)));
+    line.and(line::Style::Faint, module)
 }
 
 /// What a function is called, with what it is besides.
