@@ -15,7 +15,7 @@ const TEXT_MAX: usize = 256 << 20;
 const OTHER: &str = "[other]";
 
 /// Where the outermost function of a thread in user space begins.
-const ROOTS_USER: [&str; 7] = [
+const ROOTS_USER: [&str; 12] = [
     "_start",
     "clone",
     "clone3",
@@ -23,6 +23,13 @@ const ROOTS_USER: [&str; 7] = [
     "__clone3",
     "thread_start",
     "_dl_start_user",
+    // Of Go, whose functions have no unwind information that could say so: a goroutine's, a thread's, and the program's.
+    "runtime.goexit",
+    "runtime.clone",
+    "runtime.rt0_go",
+    "_rt0_amd64_linux",
+    // Of musl in a static executable: without unwind information, and entered by a jump.
+    "libc_start_main_stage2",
 ];
 /// The same for threads that never leave the kernel.
 const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
@@ -131,7 +138,9 @@ impl Frame {
 
     fn is_root(&self) -> bool {
         let roots: &[&str] = if self.kernel { &ROOTS_KERNEL } else { &ROOTS_USER };
-        !self.inlined && roots.contains(&&*self.function)
+        // As Go's linker calls assembly in the symbol table.
+        let name = self.function.strip_suffix(".abi0").unwrap_or(&self.function);
+        !self.inlined && roots.contains(&name)
     }
 }
 
@@ -230,6 +239,25 @@ mod tests {
         assert_eq!(frames.table().len(), 1 + Word::ALL.len());
         for word in Word::ALL {
             assert_eq!(frames.intern(word.as_frame()), word.frame());
+        }
+    }
+
+    #[test]
+    fn first_functions_of_threads_are_roots() {
+        let mut frames = Frames::default();
+        let module = "module".into();
+        for (name, is_root) in [
+            ("_start", true),
+            ("runtime.goexit", true),
+            ("runtime.goexit.abi0", true),
+            ("runtime.clone", true),
+            ("libc_start_main_stage2", true),
+            ("runtime.main", false),
+            ("main", false),
+            ("ret_from_fork", false),
+        ] {
+            let id = frames.intern(Frame::named(name, &module, false));
+            assert_eq!(frames.is_root(id), is_root, "{name}");
         }
     }
 
