@@ -59,10 +59,10 @@ impl Line {
         self.0.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Cuts it to a width: first out of the middle of the longest name that stands beside other text, as those of C++ and Rust tell
-    /// apart by their ends; then at its end, as a heading.
+    /// Cuts the longest name that stands beside other text in its middle, as those of C++ and Rust tell apart by their ends, so that
+    /// the line has a width, as far as that alone can make it.
     #[must_use]
-    pub fn cut(mut self, width: usize) -> Self {
+    pub fn with_short_name(mut self, width: usize) -> Self {
         let beyond = self.width().saturating_sub(width);
         let pieces = self.0.len();
         let names = self.0.iter_mut().filter(|(style, _)| *style == Style::Strong);
@@ -73,9 +73,15 @@ impl Line {
             let columns = name.chars().count();
             *name = cut_middle(name, columns.saturating_sub(beyond).max(NAME_COLUMNS));
         }
+        self
+    }
+
+    /// Cuts it to a width: a name in its middle, and then the line at its end.
+    #[must_use]
+    pub fn cut(self, width: usize) -> Self {
         let mut room = width;
         let mut pieces = Vec::with_capacity(self.0.len());
-        for (style, text) in self.0 {
+        for (style, text) in self.with_short_name(width).0 {
             let text: String = text.chars().take(room).collect();
             room -= text.chars().count();
             pieces.push((style, text));

@@ -3,7 +3,7 @@
 //! No mode of the terminal is changed, neither raw input nor a hidden cursor: so there is nothing to
 //! restore, however the process ends.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use crossterm::{
     cursor::{MoveToColumn, MoveUp},
@@ -115,7 +115,7 @@ pub fn is_coloured(color: When, terminal: bool) -> bool {
     }
 }
 
-/// Writes lines to standard output, to stay there.
+/// Writes lines to standard output, to stay there. On a terminal, names are cut to its width.
 ///
 /// # Errors
 ///
@@ -124,7 +124,12 @@ pub fn print(lines: &[Line], colour: bool) -> Result<(), Failure> {
     // The decision was made; crossterm would look at NO_COLOR again.
     crossterm::style::force_color_output(colour);
     let mut bytes = Vec::new();
+    let width = io::stdout().is_terminal().then(terminal::size);
+    let width = width
+        .and_then(Result::ok)
+        .map(|(columns, _)| usize::from(columns));
     for line in lines {
+        let line = width.map_or(line.clone(), |width| line.clone().with_short_name(width));
         for (style, text) in &line.0 {
             piece(&mut bytes, colour, *style, text)
                 .map_err(|error| Failure::failed(format!("Cannot draw: {error}.")))?;
