@@ -88,8 +88,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,
         ),
         Verb::Trace(mut args) => (
-            not_recorded(&args.recording, Instead::Trace)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Trace(trace(args)?))?,
         ),
         Verb::Spans(mut args) => (
@@ -188,7 +187,6 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
 /// A verb that a recording cannot answer, and what does instead.
 #[derive(Clone, Copy)]
 enum Instead {
-    Trace,
     Spans,
     Waits,
     Timeline,
@@ -199,9 +197,6 @@ enum Instead {
 impl Instead {
     fn words(self) -> &'static str {
         match self {
-            Self::Trace => {
-                "trace: hits and values are not recorded: trace --format writes those of a run into a file"
-            }
             Self::Spans => {
                 "spans: a recording keeps how long calls took, not what each did: `latency --from` lists the slowest of its end, `flame --from FILE 'f[>= p99]'` shows where slow ones spent their time"
             }
@@ -226,7 +221,7 @@ fn not_recorded(args: &NotFromArgs, instead: Instead) -> Result<(), Failure> {
     match &args.from {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format!(
-            "{}. Of a recording, flame, latency, top, tui and diff are shown; for this, look at the process itself (-p PID).",
+            "{}. Of a recording, flame, latency, trace, top, tui and diff are shown; for this, look at the process itself (-p PID).",
             instead.words()
         ))),
     }

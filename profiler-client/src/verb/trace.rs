@@ -15,7 +15,7 @@ use super::{
     interruptible,
 };
 use crate::{
-    attached::{Attached, Owned},
+    attached::{Attached, Owned, recorded_length},
     cli::{
         exit::Failure,
         request::{Host, Trace},
@@ -90,6 +90,10 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             }
             if let Some(first) = hits.first() {
                 let origin = *origin.get_or_insert_with(|| {
+                    let recorded = recorded_length(&attached.session).is_some();
+                    if recorded {
+                        return attached.session.recorded_begin_ns;
+                    }
                     let origin = origin_ns(began_ns, monotonic_ns(), first.ts_ns);
                     // A line may be reached between its probe and this stream; a call may have begun before both.
                     if first.duration_ns.is_none() {
@@ -117,7 +121,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
     if state.started {
         match show {
             Show::Json => output::ndjson(trace_json::summary(&state))?,
-            Show::Lines { .. } | Show::Nothing => note(&trace::summary(&state, began.elapsed())),
+            Show::Lines { .. } | Show::Nothing => note(&trace::summary(&state, attached.elapsed(began))),
         }
         if let (Some(file), Some(kept)) = (file, kept) {
             file.write(kept.finish(&state, &about.scope), &about)?;

@@ -513,6 +513,80 @@ fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
     unharmed(target);
 }
 
+/// The hits that were shown, and what was counted of them.
+fn hits(objects: Vec<Value>) -> (Vec<Value>, Value) {
+    let mut hits = objects;
+    let mut summary = hits.pop().unwrap();
+    assert_eq!(summary["type"], "summary");
+    for hit in &mut hits {
+        // A name is known only of a thread that was sampled.
+        hit.as_object_mut().unwrap().remove("thread");
+    }
+    summary.as_object_mut().unwrap().remove("cost");
+    (hits, summary)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn recorded_hits_are_those_that_were_traced() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, scope, narrower) in [
+        ("calls", "f[>= 15ms]", "f[>= 30ms]"),
+        ("lines", "f[>= 0ns]/slowpath.c:25", "f[>= 30ms]/slowpath.c:25"),
+    ] {
+        let mut target = Fixture::start("slowpath", &["1000".to_owned()]);
+        let pid = target.pid().to_string();
+        let path = directory.path().join(name);
+        let file = path.to_str().unwrap();
+        daemon
+            .profiler(&[
+                "session", "new", "-p", &pid, "--name", name, "--print", "i", "--stack", scope,
+            ])
+            .status(0);
+        let start = |arguments: &[&str]| {
+            Running::start(through(
+                &daemon.socket,
+                &[arguments, &["--session", name]].concat(),
+            ))
+        };
+        let recorder = start(&["record", "-o", file]);
+        let live = start(&["trace", "--json"]);
+        until_watched_by(&daemon, 2);
+        target.run();
+        assert_eq!(target.finish().status, Some(0));
+        println!("{}", recorder.end().status(0).says(" hits, ").stderr().trim_end());
+
+        let (live, of_live) = hits(live.end().status(0).objects());
+        let asked = |more: &[&str]| {
+            let arguments = [&["trace", "--json", "--from", file], more].concat();
+            hits(run(profiler(&arguments)).status(0).objects())
+        };
+        let (recorded, of_recorded) = asked(&[]);
+        println!("{scope}: {of_recorded}");
+        assert!(live.len() > 10, "{of_live}");
+        assert_eq!(recorded, live, "{scope}");
+        for key in ["hits", "reached", "rejected", "lost"] {
+            assert_eq!(of_recorded[key], of_live[key], "{key}: {of_recorded} {of_live}");
+        }
+        let (slower, of_slower) = asked(&[narrower]);
+        println!("{narrower}: {of_slower}");
+        assert_eq!(of_slower["reached"], of_live["reached"]);
+        if name == "calls" {
+            let is_slower = |hit: &&Value| number(hit, "duration_ns") >= 30_000_000;
+            let slow = live.iter().filter(is_slower).count();
+            // Calls in the bucket that the duration lies in are shown, too.
+            assert!((slow..=live.len()).contains(&slower.len()), "{slow} {of_slower}");
+        }
+        let in_part = asked(&["--time", "1s..2s"]).0;
+        assert!(in_part.len() < live.len() && in_part.iter().all(|hit| live.contains(hit)));
+        run(profiler(&["trace", "--from", file, "--print", "i"]))
+            .status(2)
+            .says("leave --print and --stack out");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_redacted_recording_has_functions_and_not_whose_they_are() {

@@ -105,6 +105,21 @@ pub struct HitCounts {
     pub disturbed: u64,
 }
 
+impl HitCounts {
+    /// With what was counted in another while.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            reached: self.reached.saturating_add(more.reached),
+            rejected: self.rejected.saturating_add(more.rejected),
+            limited: self.limited.saturating_add(more.limited),
+            no_state: self.no_state.saturating_add(more.no_state),
+            ring_full: self.ring_full.saturating_add(more.ring_full),
+            disturbed: self.disturbed.saturating_add(more.disturbed),
+        }
+    }
+}
+
 /// The maps that say what is done at a hit, and which places in them are free.
 pub(super) struct HitMaps {
     slots: MmapRaw,

@@ -11,16 +11,19 @@ use profiler_common::{
     limits::MAX_PROBES,
     probe::ProbeId,
     record::{SPAN_END, SpanEnd, SpanRef},
+    values::MAX_VALUES,
 };
 use profiler_proto::v1;
 use profiler_scope::MAX_STEPS;
 use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks, Word};
 
+use super::values;
 use crate::{
-    kernel::{Activity, ProbeCounts},
+    kernel::{Activity, HitCounts, ProbeCounts},
     session::{
-        Cost, ExitMethod, FunctionInfo, Recorded, RecordedFunction, RecordedSample, RecordedScope,
-        RecordedStep, Task,
+        Cost, ExitMethod, FunctionInfo, HitReading, NamedStack, Recorded, RecordedExpression,
+        RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
+        RecordedStep, Task, TracedPlace,
     },
 };
 
@@ -55,11 +58,25 @@ pub struct Batch {
     pub scope: Option<(RecordedScope, HashMap<ProbeId, u64>)>,
     pub records: Vec<Recorded>,
     pub calls: Vec<Counted>,
+    /// What was counted of places.
+    pub hit_counts: Vec<HitReading>,
+    /// What threads are called that are told with it.
+    pub threads: Vec<TaskOf>,
     /// What became of samples and of ends on their way, by counter.
     pub counters: BTreeMap<String, u64>,
     /// Records lost since the batch before.
     pub dropped: u64,
+    /// Records of kinds that this version does not know.
+    pub unknown: u64,
     pub cost: Cost,
+}
+
+/// A thread, and what it is called.
+#[derive(Clone, Copy)]
+pub struct TaskOf {
+    pub tgid: u32,
+    pub tid: u32,
+    pub task: Task,
 }
 
 /// What was counted of a probe in that time.
@@ -90,6 +107,8 @@ pub struct Decoder {
     made: usize,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     by: Option<Grouping>,
+    /// Whether hits are wanted.
+    hits: bool,
 }
 
 /// What tells stacks apart: a node, and what they stand below.
@@ -104,10 +123,11 @@ pub(super) struct Thread {
 }
 
 impl Decoder {
-    /// One that knows nothing yet, for stacks of this kind.
-    pub fn new(by: Option<Grouping>) -> Self {
+    /// One that knows nothing yet, for stacks of this kind, and for hits where these are wanted.
+    pub fn new(by: Option<Grouping>, hits: bool) -> Self {
         Self {
             by,
+            hits,
             ..Self::default()
         }
     }
@@ -128,10 +148,12 @@ impl Decoder {
             counters,
             cost,
             weight_ns,
+            hits,
+            hit_counts,
             ..
         } = message;
         if begins_anew {
-            *self = Self::new(self.by);
+            *self = Self::new(self.by, self.hits);
         }
         self.made = 0;
         let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
@@ -144,6 +166,7 @@ impl Decoder {
         for told in new_frames {
             self.frames.insert(told.id, frames.intern(frame(told)));
         }
+        let mut tasks = Vec::new();
         for told in threads {
             let frame = |id| self.frames.get(&id).copied();
             let task = frame(told.thread_frame).zip(frame(told.process_frame));
@@ -153,6 +176,8 @@ impl Decoder {
                 task: task.map(|(thread, process)| Task { thread, process }),
             };
             self.threads.insert(told.id, thread);
+            let Thread { tgid, tid, task } = thread;
+            tasks.extend(task.map(|task| TaskOf { tgid, tid, task }));
         }
         for v1::RecordedNode { id, parent, frame } in nodes {
             let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
@@ -163,11 +188,22 @@ impl Decoder {
             self.nodes.push(Node { parent, frame });
         }
         let mut last_ns = from_ns;
-        let records = records
-            .into_iter()
-            .filter_map(|record| record.record)
-            .map(|record| self.record(record, (&mut last_ns, weight_ns), frames))
-            .collect::<Result<_, _>>()?;
+        // Those that a newer version writes are passed over.
+        let is_known = |record: &v1::Record| record.record.is_some();
+        let unknown = records.iter().filter(|record| !is_known(record)).count() as u64;
+        let records = (records.into_iter())
+            .map(|record| {
+                let known = record.record;
+                known
+                    .map(|record| self.record(record, (&mut last_ns, weight_ns), frames))
+                    .transpose()
+            })
+            .collect::<Result<Vec<Option<Recorded>>, _>>()?;
+        let records = if self.hits {
+            self.with_hits(records, hits, from_ns)?
+        } else {
+            records.into_iter().flatten().collect()
+        };
         let cost = cost.unwrap_or_default();
         Ok(Batch {
             from_ns,
@@ -175,8 +211,14 @@ impl Decoder {
             scope: scope.map(self::scope).transpose()?,
             records,
             calls: calls.into_iter().map(counted).collect::<Result<_, _>>()?,
+            hit_counts: hit_counts
+                .into_iter()
+                .map(hit_counted)
+                .collect::<Result<_, _>>()?,
+            threads: tasks,
             counters: counters.into_iter().collect(),
             dropped,
+            unknown,
             cost: Cost {
                 cpu_share: cost.cpu_share,
                 rss_anon_bytes: cost.rss_anon_bytes,
@@ -231,6 +273,71 @@ impl Decoder {
                 Recorded::SpanEnd(span_end(&end, (tgid, tid), end_ns))
             }
         })
+    }
+
+    /// Records with the hits among them, in the order in which both came.
+    fn with_hits(
+        &mut self,
+        records: Vec<Option<Recorded>>,
+        hits: Vec<v1::RecordedHit>,
+        from_ns: u64,
+    ) -> Result<Vec<Recorded>, Damaged> {
+        let mut all = Vec::with_capacity(records.len() + hits.len());
+        let mut records = records.into_iter();
+        let mut last_ns = from_ns;
+        for hit in hits {
+            let before = hit.records_before as usize;
+            if before > records.len() {
+                return Err(Damaged);
+            }
+            all.extend(records.by_ref().take(before).flatten());
+            all.extend(self.hit(hit, &mut last_ns)?);
+        }
+        all.extend(records.flatten());
+        Ok(all)
+    }
+
+    /// Takes a hit, by the time of the one before; `None` of a kind that a newer version writes.
+    fn hit(&mut self, hit: v1::RecordedHit, last_ns: &mut u64) -> Result<Option<Recorded>, Damaged> {
+        let values = hit.values.into_iter().map(values::reading);
+        let look = RecordedLook {
+            values: values.collect::<Result<_, _>>()?,
+            stack: hit.stack.map(|stack| self.hit_stack(stack)).transpose()?,
+        };
+        Ok(Some(match hit.what {
+            None => return Ok(None),
+            Some(v1::recorded_hit::What::Reached(reached)) => {
+                let Thread { tgid, tid, .. } = self.thread(reached.thread)?;
+                let ts_ns = last_ns.saturating_add_signed(reached.after_ns);
+                *last_ns = ts_ns;
+                let reached = RecordedReached {
+                    tgid,
+                    tid,
+                    probe: ProbeId(reached.probe),
+                    ts_ns,
+                    parent: reached.parent,
+                    joined: reached.joined,
+                };
+                Recorded::Reached(reached, look)
+            }
+            Some(v1::recorded_hit::What::Call(end)) => {
+                let Thread { tgid, tid, .. } = self.thread(end.thread)?;
+                let end_ns = last_ns.saturating_add_signed(end.after_ns);
+                *last_ns = end_ns;
+                Recorded::Call(span_end(&end, (tgid, tid), end_ns), look)
+            }
+        }))
+    }
+
+    /// The stack of a hit.
+    fn hit_stack(&mut self, stack: v1::RecordedStack) -> Result<Arc<NamedStack>, Damaged> {
+        let frames = self.stack(stack.node)?;
+        self.made += frames.len();
+        if self.made > MAX_STACK_FRAMES_OF_MESSAGE {
+            return Err(Damaged);
+        }
+        let complete = !stack.incomplete;
+        Ok(Arc::new(NamedStack { frames, complete }))
     }
 
     /// The stack of a sample as it is wanted, the same as long as it is kept; by its nodes, of functions and of lines.
@@ -369,7 +476,12 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
     let probes = scope.steps.iter().flat_map(|step| &step.functions);
     let probes = probes.map(|function| function.probes.len());
     let most = MAX_PROBES as usize;
-    if scope.steps.len() > MAX_STEPS || functions.sum::<usize>() > most || probes.sum::<usize>() > most {
+    let is_too_much = scope.steps.len() > MAX_STEPS
+        || functions.sum::<usize>() > most
+        || probes.sum::<usize>() > most
+        || scope.places.len() > most
+        || (scope.places.iter()).any(|place| place.expressions.len() > MAX_VALUES);
+    if is_too_much {
         return Err(Damaged);
     }
     let mut open = HashMap::new();
@@ -414,8 +526,75 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         frequency_hz: scope.frequency_hz,
         ages,
         warnings: scope.warnings,
+        places: scope.places.into_iter().map(place).collect(),
     };
     Ok((recorded, open))
+}
+
+fn place(recorded: v1::RecordedPlace) -> RecordedPlace {
+    let expressions = recorded.expressions.into_iter();
+    let v1::TracedPlace {
+        function,
+        file,
+        line,
+        module,
+        address,
+        site,
+    } = recorded.place.unwrap_or_default();
+    RecordedPlace {
+        probe: ProbeId(recorded.probe),
+        place: Arc::new(TracedPlace {
+            site,
+            function,
+            file,
+            line,
+            module,
+            address,
+        }),
+        is_call: recorded.is_call,
+        shown_per_second: recorded.shown_per_second,
+        expressions: expressions
+            .map(|told| RecordedExpression {
+                expression: told.expression.into(),
+                type_name: told.r#type.into(),
+            })
+            .collect(),
+    }
+}
+
+/// What was counted at a place.
+fn hit_counted(hits: v1::CountedHits) -> Result<HitReading, Damaged> {
+    let v1::CountedHits {
+        probe,
+        reached,
+        rejected,
+        rate_limit,
+        no_thread_state,
+        ring_full,
+        disturbed,
+    } = hits;
+    let all = [
+        reached,
+        rejected,
+        rate_limit,
+        no_thread_state,
+        ring_full,
+        disturbed,
+    ];
+    if all.iter().any(|count| *count > MAX_COUNT) {
+        return Err(Damaged);
+    }
+    Ok(HitReading {
+        probe: ProbeId(probe),
+        counts: HitCounts {
+            reached,
+            rejected,
+            limited: rate_limit,
+            no_state: no_thread_state,
+            ring_full,
+            disturbed,
+        },
+    })
 }
 
 /// What was counted of a probe.

@@ -5,12 +5,14 @@
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
 //! | `trigger` | what a recording waits for |
+//! | `values` | values of hits in messages |
 
 mod decode;
 mod summary;
 #[cfg(test)]
 mod tests;
 mod trigger;
+pub(crate) mod values;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +31,7 @@ use prost::Message as _;
 use self::decode::Decoder;
 use self::summary::Message;
 pub use self::{
-    decode::{Batch, Counted, Damaged},
+    decode::{Batch, Counted, Damaged, TaskOf},
     summary::{Summaries, Summarizer, Summary},
     trigger::{Trigger, TriggerError},
 };
@@ -123,6 +125,8 @@ pub struct Wanted<'a> {
     pub from_ns: u64,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     pub by: Option<Grouping>,
+    /// Whether hits are wanted.
+    pub hits: bool,
     /// Which summaries do in the place of the records that they sum up; `None` where none does.
     pub answers: Option<&'a dyn Fn(&Offered<'_>) -> bool>,
 }
@@ -254,7 +258,9 @@ impl Recording {
         frames: &mut Frames,
         mut take: impl FnMut(Part, &Frames) -> bool,
     ) -> io::Result<()> {
-        let Wanted { from_ns, by, .. } = wanted;
+        let Wanted {
+            from_ns, by, hits, ..
+        } = wanted;
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
             .unwrap_or(0);
@@ -271,7 +277,7 @@ impl Recording {
                 continue;
             }
             if place.begins_anew {
-                way.told = Some(Decoder::new(by));
+                way.told = Some(Decoder::new(by, hits));
             }
             let content = match self.reader.read(place.number) {
                 Ok(content) => Some(content),
@@ -377,7 +383,7 @@ impl Recording {
             if !message.offered().is_ok_and(|offered| answers(&offered)) {
                 continue;
             }
-            if let Ok(summary) = Decoder::new(by).summary(message, frames)
+            if let Ok(summary) = Decoder::new(by, false).summary(message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {
                 way.answered_at = at;

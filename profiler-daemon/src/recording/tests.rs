@@ -24,7 +24,7 @@ use crate::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionInfo, Handle,
         LatencyPicture, NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded,
         RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses,
-        TargetSpec, Task, compare, replay,
+        TargetSpec, Task, TraceLosses, compare, replay,
     },
 };
 
@@ -117,6 +117,8 @@ impl Target {
             }),
             spans: SpanLosses::default(),
             own: OwnLosses::default(),
+            hits: Arc::default(),
+            trace: TraceLosses::default(),
             dropped: 0,
             cost: Cost::default(),
             ended: None,
@@ -203,6 +205,7 @@ fn scope(text: &str) -> RecordedScope {
         frequency_hz: 99,
         ages: AgeConfig::default(),
         warnings: Vec::new(),
+        places: Vec::new(),
     }
 }
 

@@ -80,6 +80,7 @@ pub fn session(session: SessionInfo) -> v1::Session {
         watchers: session.watchers,
         recorded: session.recorded_ns.map(duration),
         recorded_before: session.recorded_before_ns.map(duration),
+        recorded_begin_ns: session.recorded_begin_ns,
     }
 }
 

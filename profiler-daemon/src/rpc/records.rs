@@ -12,12 +12,13 @@ use profiler_common::{probe::ProbeId, record::SpanEnd};
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
-use super::{convert, flame_delta::frame, latency_delta::histogram};
+use super::{convert, flame_delta::frame, latency_delta::histogram, trace::traced_place};
 use crate::{
-    kernel::{Activity, ProbeCounts},
+    kernel::{Activity, HitCounts, ProbeCounts},
+    recording::values,
     session::{
-        Ending, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample,
-        RecordedScope, Sampling, SpanLosses, Task,
+        Ending, HitReading, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedPlace,
+        RecordedReached, RecordedSample, RecordedScope, Sampling, SpanLosses, Task, TraceLosses,
     },
 };
 
@@ -58,6 +59,8 @@ struct Told {
     since_ns: u64,
     /// When the record before was taken.
     last_ns: u64,
+    /// When the hit before was.
+    last_hit_ns: u64,
     threads: HashMap<(u32, u32), Thread>,
     last_thread: u32,
     /// Whether a frame of a number was.
@@ -74,6 +77,8 @@ struct Before {
     sampling: Sampling,
     spans: SpanLosses,
     own: OwnLosses,
+    hits: HashMap<ProbeId, HitReading>,
+    trace: TraceLosses,
     scope: Arc<RecordedScope>,
     dropped: u64,
 }
@@ -86,6 +91,10 @@ impl Before {
             sampling: batch.sampling,
             spans: batch.spans,
             own: batch.own,
+            hits: (batch.hits.iter())
+                .map(|reading| (reading.probe, *reading))
+                .collect(),
+            trace: batch.trace,
             scope: Arc::clone(&batch.scope),
             dropped: batch.dropped,
         }
@@ -145,26 +154,57 @@ impl Messages {
             message.scope = Some(scope(&batch.scope, &before.readings));
         }
         self.told.last_ns = batch.from_ns;
+        self.told.last_hit_ns = batch.from_ns;
+        let mut records_at_hit = 0;
         for build in &self.builds {
             self.told.tell_frame(*build, &self.frames, &mut message);
         }
         for record in batch.records.iter() {
-            let record = match record {
+            let (what, look) = match record {
                 Recorded::Sample(sample) => {
-                    v1::record::Record::Sample(self.told.sample(sample, &self.frames, &mut message))
+                    let sample = self.told.sample(sample, &self.frames, &mut message);
+                    push(&mut message, v1::record::Record::Sample(sample));
+                    continue;
                 }
                 Recorded::SpanEnd(end) => {
-                    v1::record::Record::SpanEnd(self.told.span_end(end, &self.frames, &mut message))
+                    let after_ns = self.told.after(end.end_ns);
+                    let end = self.told.span_end(end, after_ns, &self.frames, &mut message);
+                    push(&mut message, v1::record::Record::SpanEnd(end));
+                    continue;
+                }
+                Recorded::Reached(hit, look) => {
+                    let reached = self.told.reached(hit, &self.frames, &mut message);
+                    (v1::recorded_hit::What::Reached(reached), look)
+                }
+                Recorded::Call(end, look) => {
+                    let after_ns = self.told.after_hit(end.end_ns);
+                    let call = self.told.span_end(end, after_ns, &self.frames, &mut message);
+                    (v1::recorded_hit::What::Call(call), look)
                 }
             };
-            message.records.push(v1::Record { record: Some(record) });
+            let records = message.records.len();
+            let stack = look.stack.as_deref();
+            let hit = v1::RecordedHit {
+                records_before: number(records - std::mem::replace(&mut records_at_hit, records)),
+                what: Some(what),
+                values: look.values.iter().map(values::message).collect(),
+                stack: stack.map(|stack| v1::RecordedStack {
+                    node: self.told.node(&stack.frames, &self.frames, &mut message),
+                    incomplete: !stack.complete,
+                }),
+            };
+            message.hits.push(hit);
         }
         message.calls = (batch.readings.iter())
             .filter_map(|reading| calls(reading, before.readings.get(&reading.probe)))
             .collect();
+        message.hit_counts = (batch.hits.iter())
+            .filter_map(|reading| hits(reading, before.hits.get(&reading.probe)))
+            .collect();
         message.counters = (batch.sampling.since(before.sampling).counters().into_iter())
             .chain(batch.spans.since(before.spans).counters())
             .chain(batch.own.since(before.own).counters())
+            .chain(batch.trace.since(before.trace).counters())
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();
@@ -209,6 +249,7 @@ impl Told {
     fn span_end(
         &mut self,
         end: &SpanEnd,
+        after_ns: i64,
         frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSpanEnd {
@@ -216,13 +257,33 @@ impl Told {
             thread: self.thread(end.tgid, end.tid, frames, message),
             probe: end.probe.0,
             sequence: end.sequence,
-            after_ns: self.after(end.end_ns),
+            after_ns,
             duration_ns: end.end_ns.saturating_sub(end.start_ns),
             flags: end.flags,
             parent: end.parent,
             gates: end.gates,
             hits: end.hits,
         }
+    }
+
+    fn reached(
+        &mut self,
+        hit: &RecordedReached,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedReached {
+        v1::RecordedReached {
+            thread: self.thread(hit.tgid, hit.tid, frames, message),
+            probe: hit.probe.0,
+            after_ns: self.after_hit(hit.ts_ns),
+            parent: hit.parent,
+            joined: hit.joined,
+        }
+    }
+
+    /// A time, in nanoseconds after that of the hit before.
+    fn after_hit(&mut self, ns: u64) -> i64 {
+        after(std::mem::replace(&mut self.last_hit_ns, ns), ns)
     }
 
     /// A time, in nanoseconds after that of the record before.
@@ -303,9 +364,10 @@ impl Told {
         if let Some((placed, _)) = self.placed.get(&stacks.address()) {
             return *placed;
         }
+        let of = |by| stacks.of(by).unwrap_or_default();
         let placed = Placed {
-            function: self.node(stacks, Grouping::Function, frames, message),
-            line: self.node(stacks, Grouping::Line, frames, message),
+            function: self.node(of(Grouping::Function), frames, message),
+            line: self.node(of(Grouping::Line), frames, message),
         };
         if stacks.are_shared() {
             if self.placed.len() >= MAX_PLACED {
@@ -316,15 +378,10 @@ impl Told {
         placed
     }
 
-    fn node(
-        &mut self,
-        stacks: &Stacks,
-        by: Grouping,
-        frames: &[Frame],
-        message: &mut v1::WatchRecordsResponse,
-    ) -> u32 {
+    /// The node of a stack, root first.
+    fn node(&mut self, stack: &[FrameId], frames: &[Frame], message: &mut v1::WatchRecordsResponse) -> u32 {
         let mut parent = 0;
-        for frame_id in stacks.of(by).unwrap_or_default() {
+        for frame_id in stack {
             self.tell_frame(*frame_id, frames, message);
             let next = number(self.nodes.len() + 1);
             parent = *self.nodes.entry((parent, frame_id.0)).or_insert_with(|| {
@@ -338,6 +395,52 @@ impl Told {
         }
         parent
     }
+}
+
+fn push(message: &mut v1::WatchRecordsResponse, record: v1::record::Record) {
+    message.records.push(v1::Record { record: Some(record) });
+}
+
+fn place(place: &RecordedPlace) -> v1::RecordedPlace {
+    v1::RecordedPlace {
+        probe: place.probe.0,
+        place: Some(traced_place(&place.place)),
+        is_call: place.is_call,
+        shown_per_second: place.shown_per_second,
+        expressions: (place.expressions.iter())
+            .map(|told| v1::RecordedExpression {
+                expression: told.expression.to_string(),
+                r#type: told.type_name.to_string(),
+            })
+            .collect(),
+    }
+}
+
+/// What was counted at a place since an earlier reading, if anything was.
+fn hits(reading: &HitReading, before: Option<&HitReading>) -> Option<v1::CountedHits> {
+    let before = before.map(|before| before.counts).unwrap_or_default();
+    let HitCounts {
+        reached,
+        rejected,
+        limited,
+        no_state,
+        ring_full,
+        disturbed,
+    } = reading.counts;
+    let hits = v1::CountedHits {
+        probe: reading.probe.0,
+        reached: reached.saturating_sub(before.reached),
+        rejected: rejected.saturating_sub(before.rejected),
+        rate_limit: limited.saturating_sub(before.limited),
+        no_thread_state: no_state.saturating_sub(before.no_state),
+        ring_full: ring_full.saturating_sub(before.ring_full),
+        disturbed: disturbed.saturating_sub(before.disturbed),
+    };
+    let nothing = v1::CountedHits {
+        probe: hits.probe,
+        ..Default::default()
+    };
+    (hits != nothing).then_some(hits)
 }
 
 fn scope(scope: &RecordedScope, readings: &HashMap<ProbeId, ProbeReading>) -> v1::RecordedScope {
@@ -366,6 +469,7 @@ fn scope(scope: &RecordedScope, readings: &HashMap<ProbeId, ProbeReading>) -> v1
         window: Some(convert::duration(scope.ages.window.window_ns)),
         half_life: Some(convert::duration(scope.ages.half_life_ns)),
         warnings: scope.warnings.clone(),
+        places: scope.places.iter().map(place).collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
 use super::{convert, flame_delta, thread_names::ThreadNames};
-use crate::session::{Ending, NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue};
+use crate::session::{Ending, NamedStack, ThreadName, TraceBatch, TracedHit, TracedPlace, TracedValue};
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
 const EXACT: u128 = 1 << 53;
@@ -29,11 +29,23 @@ pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceRespo
         final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
         final_signal: Ending::signal_number(batch.ended.as_ref()),
         cost: Some(convert::cost(batch.cost)),
-        thread_names: names.of(batch.hits.iter().map(|hit| (hit.pid, hit.tid))),
+        thread_names: match &batch.thread_names {
+            Some(recorded) => recorded.iter().map(thread_name).collect(),
+            None => names.of(batch.hits.iter().map(|hit| (hit.pid, hit.tid))),
+        },
     }
 }
 
-fn traced_place(place: &TracedPlace) -> v1::TracedPlace {
+fn thread_name(name: &ThreadName) -> v1::ThreadName {
+    v1::ThreadName {
+        pid: name.pid,
+        tid: name.tid,
+        name: name.name.clone(),
+    }
+}
+
+/// A place.
+pub fn traced_place(place: &TracedPlace) -> v1::TracedPlace {
     let TracedPlace {
         site,
         function,

@@ -147,8 +147,11 @@ pub use picture::{
 
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
-pub(crate) use records::ProbeReading;
-pub use records::{RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep};
+pub(crate) use records::{HitReading, ProbeReading};
+pub use records::{
+    RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
+    RecordedReached, RecordedSample, RecordedScope, RecordedStep,
+};
 pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};
@@ -165,7 +168,7 @@ pub(crate) use symbols::Task;
 pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};
-pub use trace::{TraceBatch, TracedHit, TracedValue};
+pub use trace::{ThreadName, TraceBatch, TraceLosses, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
 
 /// Slots of the sliding window.

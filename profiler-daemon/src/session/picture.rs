@@ -102,6 +102,8 @@ pub struct SessionInfo {
     pub recorded_ns: Option<u64>,
     /// The same of the recording that it is compared with.
     pub recorded_before_ns: Option<u64>,
+    /// When the recording begins, on the clock of what happened in it; 0 where it looks at processes.
+    pub recorded_begin_ns: u64,
 }
 
 /// A call past the threshold.

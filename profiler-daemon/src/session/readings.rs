@@ -2,7 +2,7 @@
 
 use profiler_common::probe::ProbeId;
 
-use crate::kernel::{Engine, ProbeCounts};
+use crate::kernel::{Engine, HitCounts, ProbeCounts};
 
 /// Calls by the bucket of their duration.
 pub type Buckets<'a> = Box<dyn Iterator<Item = (usize, u64)> + 'a>;
@@ -13,6 +13,8 @@ pub trait Readings {
     fn histogram(&self, probe: ProbeId) -> Buckets<'_>;
     /// What else was counted of it.
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts;
+    /// What was counted where it is reached.
+    fn hit_counts(&self, probe: ProbeId) -> HitCounts;
 }
 
 impl Readings for Engine {
@@ -22,5 +24,9 @@ impl Readings for Engine {
 
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {
         Engine::probe_counts(self, probe)
+    }
+
+    fn hit_counts(&self, probe: ProbeId) -> HitCounts {
+        Engine::hit_counts(self, probe)
     }
 }

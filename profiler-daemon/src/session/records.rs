@@ -1,4 +1,4 @@
-//! The stream of records for a recording: samples and ends of calls as they come, and counts of calls.
+//! The stream of records for a recording: samples, ends of calls and hits as they come, and counts of calls.
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
@@ -13,21 +13,24 @@ use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef},
 };
+use profiler_plan::values::Reading;
 use profiler_symbolize::{Frame, Grouping, Stacks};
 use tokio::sync::mpsc;
 
 use super::{
     ending::Ending,
     functions::Functions,
+    lines::TracedPlace,
     outlet::Outlet,
     picture::{Cost, ExitMethod, FunctionInfo},
     readings::Readings,
     sampling::Sampling,
     span_losses::{OwnLosses, SpanLosses},
     steps::RunningStep,
-    symbols::{Named, Task},
+    symbols::{Named, NamedStack, Task},
+    trace::TraceLosses,
 };
-use crate::kernel::{Activity, ProbeCounts};
+use crate::kernel::{Activity, Hit, HitCounts, ProbeCounts};
 
 /// Batches that may wait for one reader; it misses the records of those beyond, counted.
 const MAX_WAITING: usize = 32;
@@ -65,6 +68,30 @@ pub struct RecordedStep {
     pub gates: u32,
 }
 
+/// A place whose hits are recorded.
+#[derive(Clone, Debug)]
+pub struct RecordedPlace {
+    /// Its probe.
+    pub probe: ProbeId,
+    /// Where.
+    pub place: Arc<TracedPlace>,
+    /// Its hits are calls.
+    pub is_call: bool,
+    /// How many are shown of a second, where it is known only at the end of a call which of them are; 0 for all.
+    pub shown_per_second: u64,
+    /// The values of its hits, in their order.
+    pub expressions: Vec<RecordedExpression>,
+}
+
+/// An expression that is read at each hit of a place.
+#[derive(Clone, Debug)]
+pub struct RecordedExpression {
+    /// As it was understood.
+    pub expression: Arc<str>,
+    /// Empty where it is not known.
+    pub type_name: Arc<str>,
+}
+
 /// What is looked at.
 #[derive(Clone, Debug)]
 pub struct RecordedScope {
@@ -80,6 +107,8 @@ pub struct RecordedScope {
     pub ages: AgeConfig,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// Where hits are recorded.
+    pub places: Vec<RecordedPlace>,
 }
 
 impl RecordedScope {
@@ -164,6 +193,32 @@ pub struct SummedSamples {
     pub elsewhere: SummedElsewhere,
 }
 
+/// What was read at a hit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordedLook {
+    /// In the order of the place's expressions.
+    pub values: Vec<Reading>,
+    /// Of the thread, where it was asked for.
+    pub stack: Option<Arc<NamedStack>>,
+}
+
+/// A line that was reached, whatever the calls around it took.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordedReached {
+    /// Its process.
+    pub tgid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// The line's.
+    pub probe: ProbeId,
+    /// When.
+    pub ts_ns: u64,
+    /// Number of the span that it is in, within its thread; 0 for none.
+    pub parent: u64,
+    /// It counts by the duration of that span.
+    pub joined: bool,
+}
+
 /// A record.
 #[derive(Clone, Debug)]
 pub enum Recorded {
@@ -171,6 +226,10 @@ pub enum Recorded {
     Sample(RecordedSample),
     /// The end of a call.
     SpanEnd(SpanEnd),
+    /// A line was reached.
+    Reached(RecordedReached, RecordedLook),
+    /// A call ended that was looked at where it began. That it ended is a record of its own, before this one.
+    Call(SpanEnd, RecordedLook),
 }
 
 impl Recorded {
@@ -237,6 +296,13 @@ impl ProbeReading {
     }
 }
 
+/// What was counted at a place since it was attached.
+#[derive(Clone, Copy, Debug)]
+pub struct HitReading {
+    pub probe: ProbeId,
+    pub counts: HitCounts,
+}
+
 /// What came since the batch before.
 #[derive(Clone, Debug)]
 pub struct RecordBatch {
@@ -252,6 +318,10 @@ pub struct RecordBatch {
     pub records: Arc<Vec<Recorded>>,
     /// Each probe's counts.
     pub readings: Arc<Vec<ProbeReading>>,
+    /// Each place's.
+    pub hits: Arc<Vec<HitReading>>,
+    /// What became of hits on their way, before the first batch too.
+    pub trace: TraceLosses,
     /// What became of samples on their way, before the first batch too.
     pub sampling: Sampling,
     /// What became of spans on theirs.
@@ -274,6 +344,7 @@ pub struct Moment<'a> {
     pub sampling: Sampling,
     pub spans: SpanLosses,
     pub own: OwnLosses,
+    pub trace: TraceLosses,
     pub cost: Cost,
     pub ended: Option<&'a Ending>,
 }
@@ -348,9 +419,30 @@ impl Recorder {
 
     /// Takes a record of the session's own.
     pub fn take(&mut self, named: &Named) {
-        let Some(recorded) = Recorded::of(named) else {
-            return;
+        if let Some(recorded) = Recorded::of(named) {
+            self.push(recorded);
+        }
+    }
+
+    /// Takes a line that was reached.
+    pub fn take_reached(&mut self, hit: &Hit, look: RecordedLook) {
+        let reached = RecordedReached {
+            tgid: hit.tgid,
+            tid: hit.tid,
+            probe: hit.probe,
+            ts_ns: hit.ts_ns,
+            parent: hit.parent,
+            joined: hit.joined,
         };
+        self.push(Recorded::Reached(reached, look));
+    }
+
+    /// Takes a call that ended, with what was looked at where it began.
+    pub fn take_call(&mut self, end: &SpanEnd, look: RecordedLook) {
+        self.push(Recorded::Call(*end, look));
+    }
+
+    fn push(&mut self, recorded: Recorded) {
         if self.records.len() < MAX_RECORDS {
             self.records.push(recorded);
         } else {
@@ -373,7 +465,14 @@ impl Recorder {
         let functions = self.scope.steps.iter().flat_map(|step| &step.functions);
         let probes = functions.flat_map(|function| &function.probes);
         let readings = probes.map(|probe| ProbeReading::now(moment.readings, *probe));
+        let places = self.scope.places.iter();
+        let hits = places.map(|place| HitReading {
+            probe: place.probe,
+            counts: moment.readings.hit_counts(place.probe),
+        });
         let batch = RecordBatch {
+            hits: Arc::new(hits.collect()),
+            trace: moment.trace,
             from_ns: self.from_ns,
             to_ns: moment.now_ns,
             scope: Arc::clone(&self.scope),

@@ -355,6 +355,7 @@ impl Session {
             watchers: u32::try_from(self.watchers()).unwrap_or(u32::MAX),
             recorded_ns: None,
             recorded_before_ns: None,
+            recorded_begin_ns: 0,
         }
     }
 

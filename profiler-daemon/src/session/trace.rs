@@ -3,6 +3,7 @@
 //! See `docs/internals/values.md` for how a hit gets its values.
 
 mod batches;
+mod losses;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -20,10 +21,13 @@ use profiler_symbolize::{Frame, FrameId};
 use tokio::sync::mpsc;
 
 use self::batches::{Batches, GROW_TO};
+pub use self::losses::TraceLosses;
 use super::{
     ending::Ending,
     lines::{Known, Printed, Shown, TracedPlace},
     picture::{Cost, Losses},
+    readings::Readings,
+    records::{RecordedExpression, RecordedLook, RecordedPlace},
     symbols::{NamedHit, NamedStack},
 };
 use crate::kernel::{Engine, Hit, ReadValue};
@@ -75,6 +79,30 @@ pub struct Entry {
     passes: Option<bool>,
 }
 
+impl Entry {
+    /// What was recorded of a call that has ended.
+    pub fn of_ended(end: &SpanEnd, values: Vec<TracedValue>, stack: Option<Arc<NamedStack>>) -> Self {
+        Self {
+            values,
+            stack,
+            passes: passes(end),
+        }
+    }
+
+    /// The same, to be recorded.
+    pub fn look(&self) -> RecordedLook {
+        look(&self.values, self.stack.clone())
+    }
+}
+
+/// What is recorded of what was read.
+fn look(values: &[TracedValue], stack: Option<Arc<NamedStack>>) -> RecordedLook {
+    RecordedLook {
+        values: values.iter().map(|value| value.reading.clone()).collect(),
+        stack,
+    }
+}
+
 /// What happened since the batch before.
 #[derive(Clone, Debug)]
 pub struct TraceBatch {
@@ -96,8 +124,21 @@ pub struct TraceBatch {
     pub unseen: Losses,
     /// What the daemon costs.
     pub cost: Cost,
+    /// What threads are called, of a recording; else whoever shows them asks the kernel.
+    pub thread_names: Option<Vec<ThreadName>>,
     /// Why this is the last one.
     pub ended: Option<Ending>,
+}
+
+/// What a thread was called.
+#[derive(Clone, Debug)]
+pub struct ThreadName {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The name that it had given itself.
+    pub name: String,
 }
 
 /// What becomes of hits and calls because of the spans around them.
@@ -253,12 +294,12 @@ fn passes(end: &SpanEnd) -> Option<bool> {
 
 /// What is counted of hits and calls.
 #[derive(Clone, Default)]
-struct Totals {
-    reached: u64,
+pub struct Totals {
+    pub reached: u64,
     /// Those that are not as asked.
-    rejected: u64,
+    pub rejected: u64,
     /// Those that are not shown, by reason.
-    lost: Losses,
+    pub lost: Losses,
 }
 
 impl Totals {
@@ -289,6 +330,8 @@ pub struct Trace {
     hits: Vec<TracedHit>,
     /// Those that came faster than they were named.
     missed: HashMap<ProbeId, u64>,
+    /// What was lost before it was recorded, of a recording.
+    before: TraceLosses,
     batch_full: u64,
     /// Calls whose duration is not as asked, or what they return.
     calls_outside: u64,
@@ -350,9 +393,53 @@ impl Trace {
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 
+    /// Adds a place that was recorded, whose hits come with their values.
+    pub fn add_recorded(&mut self, recorded: &RecordedPlace) {
+        let interval_ns = 1_000_000_000_u64
+            .checked_div(recorded.shown_per_second)
+            .unwrap_or(0);
+        if recorded.is_call {
+            self.add_call(recorded.probe, &recorded.place, Shown::default(), interval_ns);
+        } else {
+            self.add_line(recorded.probe, &recorded.place, [].into(), interval_ns);
+        }
+    }
+
+    /// The places whose hits come, to be recorded.
+    pub fn recorded_places(&self) -> Vec<RecordedPlace> {
+        let lines =
+            (self.lines.iter()).map(|(probe, line)| (*probe, line.place, &line.limit, &line.printed, false));
+        let calls = (self.calls.iter())
+            .map(|(probe, call)| (*probe, call.place, &call.limit, &call.shown.printed, true));
+        let mut places: Vec<RecordedPlace> = lines
+            .chain(calls)
+            .filter_map(|(probe, place, limit, printed, is_call)| {
+                Some(RecordedPlace {
+                    probe,
+                    place: Arc::clone(self.places.get(place as usize)?),
+                    is_call,
+                    shown_per_second: limit.per_second,
+                    expressions: printed.iter().map(expression).collect(),
+                })
+            })
+            .collect();
+        places.sort_by_key(|place| place.probe);
+        places
+    }
+
+    /// The places, in the order of their numbers.
+    pub fn places(&self) -> &[Arc<TracedPlace>] {
+        &self.places
+    }
+
     /// Forgets probes that are gone; whether there were any. Places stay: hits that were sent name them. What is `around`
     /// begins anew then, and is counted as of before.
-    pub fn retain(&mut self, engine: &Engine, around: Around, is_live: impl Fn(ProbeId) -> bool) -> bool {
+    pub fn retain(
+        &mut self,
+        readings: &dyn Readings,
+        around: Around,
+        is_live: impl Fn(ProbeId) -> bool,
+    ) -> bool {
         let is_gone = |probe| !is_live(probe);
         let gone = self
             .lines
@@ -362,7 +449,7 @@ impl Trace {
         if gone.count() == 0 {
             return false;
         }
-        let mut earlier = self.counted(engine, around, is_gone);
+        let mut earlier = self.counted(readings, around, is_gone);
         let lines = self.lines.iter().map(|(probe, line)| (*probe, line.handed_over));
         let calls = self.calls.iter().map(|(probe, call)| (*probe, call.handed_over));
         let handed_over = lines.chain(calls).filter(|(probe, _)| is_gone(*probe));
@@ -434,28 +521,66 @@ impl Trace {
         }
     }
 
+    /// What is recorded of a hit, if it is of one of its lines.
+    pub fn look(&self, NamedHit { hit, stack }: &NamedHit) -> Option<RecordedLook> {
+        let line = self.lines.get(&hit.probe)?;
+        Some(look(&read(&line.printed, hit), stack.clone()))
+    }
+
     /// Takes a hit, if it is of one of its lines.
     pub fn take_hit(&mut self, NamedHit { hit, stack }: &NamedHit) {
-        let Some(line) = self.lines.get_mut(&hit.probe) else {
-            return;
-        };
-        if !line.limit.lets(hit.ts_ns) {
-            self.limited += 1;
-            return;
-        }
-        let (place, values) = (line.place, read(&line.printed, hit));
-        let is_shown = self.push(TracedHit {
+        self.take_reached(hit.probe, hit.ts_ns, |line| TracedHit {
             ts_ns: hit.ts_ns,
             pid: hit.tgid,
             tid: hit.tid,
-            place,
+            place: line.place,
             duration_ns: None,
-            values,
+            values: read(&line.printed, hit),
             stack: stack.clone(),
         });
-        if let Some(line) = self.lines.get_mut(&hit.probe) {
+    }
+
+    /// Takes a hit that was recorded with its values, if it is of one of its lines.
+    pub fn take_recorded(&mut self, probe: ProbeId, hit: TracedHit) {
+        self.take_reached(probe, hit.ts_ns, |line| TracedHit {
+            place: line.place,
+            ..hit
+        });
+    }
+
+    fn take_reached(&mut self, probe: ProbeId, ts_ns: u64, hit: impl FnOnce(&Line) -> TracedHit) {
+        let Some(line) = self.lines.get_mut(&probe) else {
+            return;
+        };
+        if !line.limit.lets(ts_ns) {
+            self.limited += 1;
+            return;
+        }
+        let hit = hit(line);
+        let is_shown = self.push(hit);
+        if let Some(line) = self.lines.get_mut(&probe) {
             line.handed_over += u64::from(is_shown);
         }
+    }
+
+    /// The hits that have come since they were taken last.
+    pub fn take_hits(&mut self) -> Vec<TracedHit> {
+        std::mem::take(&mut self.hits)
+    }
+
+    /// What was lost before it can be recorded.
+    pub fn losses(&self) -> TraceLosses {
+        TraceLosses {
+            symbols_behind: self.missed.values().sum(),
+            abandoned: self.calls_abandoned,
+            end_lost: self.calls_lost,
+            too_many_open: self.calls_full,
+        }
+    }
+
+    /// Says what was lost before it was recorded.
+    pub fn set_losses(&mut self, before: TraceLosses) {
+        self.before = before;
     }
 
     /// Takes what was read where a call began, if it is of one of its functions.
@@ -583,8 +708,15 @@ impl Trace {
         has_room
     }
 
+    /// Hits and calls since their probes were attached, or since a recording's part began, and what became of them.
+    pub fn totals(&self, readings: &dyn Readings, around: Around) -> Totals {
+        let mut totals = self.counted(readings, around, |_| true);
+        add(&mut totals.lost, [("join_open", around.waiting)]);
+        totals
+    }
+
     /// Hits and calls at some of the probes since they were attached, and what became of all that waited.
-    fn counted(&self, engine: &Engine, around: Around, is_of: impl Fn(ProbeId) -> bool) -> Totals {
+    fn counted(&self, readings: &dyn Readings, around: Around, is_of: impl Fn(ProbeId) -> bool) -> Totals {
         let Around { dropped, waiting: _ } = around;
         let mut totals = Totals {
             reached: 0,
@@ -594,7 +726,7 @@ impl Trace {
         let lines = self.lines.keys().map(|probe| (*probe, false));
         let calls = self.calls.keys().map(|probe| (*probe, true));
         for (probe, is_call) in lines.chain(calls).filter(|(probe, _)| is_of(*probe)) {
-            let (hits, calls) = (engine.hit_counts(probe), engine.probe_counts(probe));
+            let (hits, calls) = (readings.hit_counts(probe), readings.probe_counts(probe));
             totals.reached += hits.reached;
             if is_call {
                 // A call is counted where it begins, which is behind these.
@@ -622,9 +754,10 @@ impl Trace {
             [
                 ("rate_limit", self.limited),
                 ("return_unknown", self.calls_jumped),
-                ("abandoned", self.calls_abandoned),
-                ("end_lost", self.calls_lost),
-                ("too_many_open", self.calls_full),
+                ("symbols_behind", self.before.symbols_behind),
+                ("abandoned", self.calls_abandoned + self.before.abandoned),
+                ("end_lost", self.calls_lost + self.before.end_lost),
+                ("too_many_open", self.calls_full + self.before.too_many_open),
                 ("join_abandoned", dropped.abandoned),
                 ("join_expired", dropped.expired),
                 ("join_full", dropped.join_full),
@@ -655,14 +788,14 @@ impl Trace {
         self.of_earlier = 0;
         let stacks = all_hits.iter().filter_map(|hit| hit.stack.as_deref());
         let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
-        let mut totals = self.counted(engine, around, |_| true);
+        let mut totals = self.totals(engine, around);
         // They come and go.
         let open = if ended.is_some() {
             self.entered.len() as u64
         } else {
             0
         };
-        add(&mut totals.lost, [("join_open", around.waiting), ("open", open)]);
+        add(&mut totals.lost, [("open", open)]);
         for watcher in &mut self.watchers {
             let hits = match std::mem::take(&mut watcher.skips) {
                 0 => Arc::clone(&all_hits),
@@ -698,6 +831,7 @@ impl Trace {
                 lost,
                 unseen: unseen.clone(),
                 cost,
+                thread_names: None,
                 ended: ended.cloned(),
             };
             if ended.is_some() {
@@ -719,6 +853,15 @@ fn add(lost: &mut Losses, counts: impl IntoIterator<Item = (&'static str, u64)>)
         if count > 0 {
             *lost.entry(reason).or_default() += count;
         }
+    }
+}
+
+/// What is told of an expression with its place.
+fn expression(printed: &Printed) -> RecordedExpression {
+    let type_name = printed.lowered.as_ref().map(|lowered| &*lowered.shape.type_name);
+    RecordedExpression {
+        expression: Arc::clone(&printed.expression),
+        type_name: type_name.unwrap_or_default().into(),
     }
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{
     super::{
         duration::{self, Span},
+        print_list::{self, PrintList},
         size::{self, Bytes},
     },
     HostArgs, SessionMakingArgs, TargetArgs,
@@ -55,6 +56,20 @@ pub struct RecordArgs {
     /// condition [>= 0ns]
     #[arg(long, conflicts_with = "session")]
     pub calls: bool,
+    /// Record the hits of the scope's last step as well, for `trace --from`: calls that end, with their times. Of a line or
+    /// branch, hits are recorded in any case
+    #[arg(long, conflicts_with = "session")]
+    pub trace: bool,
+    /// Expressions to read at each hit, such as n,req->len; at most 16. Implies --trace. Repeatable
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse, conflicts_with_all = ["session", "redact"])]
+    pub print: Vec<PrintList>,
+    /// Record the stack of the thread with each hit. Implies --trace
+    #[arg(long, conflicts_with = "session")]
+    pub stack: bool,
+    /// Hits recorded per second at each place; the others are only counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000),
+          conflicts_with = "session")]
+    pub limit: u32,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

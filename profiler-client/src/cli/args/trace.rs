@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, EventFormat, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, FromArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler trace`.
@@ -21,9 +21,9 @@ pub struct TraceArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// No recording.
+    /// A recording instead.
     #[command(flatten)]
-    pub recording: NotFromArgs,
+    pub recording: FromArgs,
     /// Show a running session that records hits (`session new --trace`) instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "stack", "exit", "budget"])]
     pub session: Option<String>,

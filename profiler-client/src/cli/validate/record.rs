@@ -9,6 +9,7 @@ use super::{
     super::{
         args::{OwnArgs, RecordArgs, SessionMakingArgs},
         exit::Failure,
+        print_list,
         request::{Keep, On, Record, SessionChoice},
     },
     session::{OWN_LEASE, absolute, create},
@@ -48,9 +49,9 @@ fn each_call(scope: &str) -> Result<String, Failure> {
         // The daemon says what is wrong with it.
         return Ok(scope.to_owned());
     };
-    let (last, outer) = parsed.steps.split_last_mut().ok_or_else(no_calls_inside)?;
+    let (_, outer) = parsed.steps.split_last_mut().ok_or_else(no_calls_inside)?;
     let mut outer: Vec<_> = outer.iter_mut().filter(|step| step.place.has_spans()).collect();
-    if outer.is_empty() || !last.place.has_spans() {
+    if outer.is_empty() {
         return Err(no_calls_inside());
     }
     for step in &mut outer {
@@ -62,6 +63,13 @@ fn each_call(scope: &str) -> Result<String, Failure> {
         }
     }
     Ok(parsed.to_string())
+}
+
+/// Whether what a scope ends with is reached, and is no call.
+fn ends_with_line(scope: &str) -> bool {
+    let parsed = profiler_scope::parse(scope).ok();
+    let last = parsed.and_then(|mut parsed| parsed.steps.pop());
+    last.is_some_and(|last| !last.place.has_spans())
 }
 
 fn no_calls_inside() -> Failure {
@@ -81,8 +89,22 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
             None if args.calls => return Err(no_calls_inside()),
             scope => scope,
         };
+        let records_hits = args.trace || args.stack || !args.print.is_empty();
+        if records_hits && scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
+            return Err(Failure::usage(
+                "Say whose hits to record: a line or a function, e.g. `profiler record -p PID main.cc:1310 --print n -o FILE`.",
+            ));
+        }
+        let is_of_hits = records_hits || scope.as_deref().is_some_and(ends_with_line);
         let mut create = create(target, &args.making, scope, args.frequency, OWN_LEASE)?;
         create.symbols = absolute(&args.symbols)?;
+        if is_of_hits {
+            create.capture = Some(v1::Capture {
+                print: print_list::join(args.print)?,
+                hits_per_second: args.limit,
+                stack: args.stack,
+            });
+        }
         SessionChoice::Make(create)
     };
     let on: Vec<On> = args.on.iter().map(|text| on(text)).collect();

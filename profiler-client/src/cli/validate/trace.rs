@@ -11,7 +11,7 @@ use super::{
     },
     endings::{EVENTS, export},
     session::{OWN_LEASE, create},
-    target,
+    target, target_or_recording,
 };
 
 pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
@@ -20,6 +20,22 @@ pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
         return Ok(Trace {
             session: SessionChoice::Join(name),
             duration: args.duration.map(|span| span.0),
+            export,
+            json: args.json,
+            color: args.color,
+        });
+    }
+    if args.recording.from.is_some() {
+        if args.stack || !args.print.is_empty() {
+            return Err(Failure::usage(
+                "A recording has the values and stacks that it was made with (`profiler record --print … --stack`): leave --print and --stack out.",
+            ));
+        }
+        let target = target_or_recording(args.target, &args.recording)?;
+        let making = SessionMakingArgs::default();
+        return Ok(Trace {
+            session: SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)?),
+            duration: None,
             export,
             json: args.json,
             color: args.color,

@@ -67,6 +67,8 @@ struct Sum {
     samples: u64,
     /// Of the scope's last step; `None` where there is none.
     calls: Option<u64>,
+    /// Where hits are recorded.
+    hits: Option<u64>,
 }
 
 impl Sum {
@@ -77,6 +79,7 @@ impl Sum {
             to_ns: self.to_ns,
             samples: self.samples - minute.before.samples,
             calls: self.calls.map(|calls| calls - minute.before.calls.unwrap_or(0)),
+            hits: self.hits.map(|hits| hits - minute.before.hits.unwrap_or(0)),
         }
     }
 
@@ -90,6 +93,9 @@ impl Sum {
         );
         if let Some(calls) = self.calls {
             text.push_str(&format!(", {} calls", units::count(calls)));
+        }
+        if let Some(hits) = self.hits {
+            text.push_str(&format!(", {} hits", units::count(hits)));
         }
         text.push_str(&format!(", {} bytes", units::count(bytes)));
         text
@@ -178,8 +184,9 @@ impl Recorder {
     pub fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
         if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
             // More than a reader takes.
-            message.dropped += message.records.len() as u64;
+            message.dropped += (message.records.len() + message.hits.len()) as u64;
             message.records.clear();
+            message.hits.clear();
         }
         if message.begins_anew {
             self.flush()?;
@@ -219,6 +226,9 @@ impl Recorder {
             if !self.probes.is_empty() {
                 self.taken.calls.get_or_insert(0);
             }
+            if !scope.places.is_empty() {
+                self.taken.hits.get_or_insert(0);
+            }
         }
         let records = message.records.iter().filter_map(|record| record.record.as_ref());
         let is_sample = |record: &&record::Record| match record {
@@ -230,6 +240,9 @@ impl Recorder {
         let ended = calls.filter_map(|calls| calls.ended.as_ref());
         if let Some(calls) = &mut self.taken.calls {
             *calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
+        }
+        if let Some(hits) = &mut self.taken.hits {
+            *hits += message.hits.len() as u64;
         }
         self.dropped += message.dropped;
         self.taken.to_ns = message.to_ns;

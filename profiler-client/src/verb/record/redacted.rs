@@ -29,6 +29,15 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     if let Some(recorded) = &mut message.scope {
         recorded.text = scope(&recorded.text)?;
         recorded.warnings = vec![NOTE.to_owned()];
+        for place in recorded.places.iter_mut() {
+            place.expressions.clear();
+            if let Some(place) = &mut place.place {
+                place.site = last_component(&without_folders(&place.site));
+                place.function = without_folders(&place.function);
+                place.file = last_component(&place.file);
+                place.module = last_component(&place.module);
+            }
+        }
         for step in &mut recorded.steps {
             step.text = scope(&step.text)?;
             let functions = step.functions.iter_mut();
@@ -39,6 +48,10 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
                 function.module = last_component(&function.module);
             }
         }
+    }
+    // Values are the program's own data.
+    for value in message.hits.iter_mut().flat_map(|hit| &mut hit.values) {
+        *value = v1::RecordedValue::default();
     }
     for frame in &mut message.frames {
         frame.function = without_folders(&frame.function);

@@ -427,6 +427,7 @@ fn summaries_read(path: &Path, by: Option<Grouping>) -> usize {
     let wanted = Wanted {
         from_ns: 0,
         by,
+        hits: false,
         answers: Some(&|_| true),
     };
     let take = |part: Part, _: &Frames| {

@@ -85,12 +85,20 @@ pub fn steps(
             is_awaited: number < last && known.asks_for_end(),
         })
         .collect();
-    if !steps.is_empty() && division::spans(&steps).next().is_none() {
-        let message = "a flame graph needs a function or a call, not a line";
-        return Err(SessionError::new(Reason::ArgumentInvalid, message));
-    }
     refuse_other_joins(&steps, &known)?;
     Ok(steps)
+}
+
+/// Refuses steps of which none has spans, for a view that is made of these.
+///
+/// # Errors
+/// Where that is so, and there are steps.
+pub fn refuse_lines(steps: &[AskedStep]) -> Result<(), SessionError> {
+    if steps.is_empty() || division::spans(steps).next().is_some() {
+        return Ok(());
+    }
+    let message = "a flame graph needs a function or a call, not a line";
+    Err(SessionError::new(Reason::ArgumentInvalid, message))
 }
 
 /// The recorded steps, as they were asked for.

@@ -7,6 +7,7 @@
 //! | `asked` | which of the recorded steps a scope asks for |
 //! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
+//! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
 //! | `summed` | which questions a minute's sums answer |
 //!
@@ -16,6 +17,7 @@ mod around;
 mod asked;
 mod compare;
 mod counts;
+mod hits;
 mod play;
 mod summed;
 
@@ -43,6 +45,7 @@ use super::{
     refusal::scope_refusal,
     running::answer,
     state::{MAX_HISTORY, Terms},
+    trace::TraceBatch,
     watchers::Watchers,
 };
 pub use summed::{SummedSteps, of as summed_steps};
@@ -83,13 +86,14 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
     let request = FlameRequest::of(Grouping::Function, times);
     for scope in scopes {
         let scope = profiler_scope::parse(scope).ok();
-        for question in [Question::Flame(request), Question::Latency] {
+        for question in [Question::Flame(request), Question::Latency, Question::Trace] {
             let Ok(mut played) = play::play(&mut recording, scope.as_ref(), part, question, &|| true) else {
                 continue;
             };
             let _ = match question {
                 Question::Flame(request) => played.flame(request).map(|_| ()),
                 Question::Latency => played.latency().map(|_| ()),
+                Question::Trace => played.trace().map(|_| ()),
             };
         }
     }
@@ -377,6 +381,7 @@ impl Player {
             watchers: 0,
             recorded_ns: Some(length_ns),
             recorded_before_ns,
+            recorded_begin_ns: self.recording.begin_ns(),
         })
     }
 
@@ -389,13 +394,7 @@ impl Player {
         name: &str,
         is_awaited: &dyn Fn() -> bool,
     ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
-        let Replayed { scope, parts, .. } = self.session(name)?;
-        if parts.before.is_some() {
-            let message =
-                "two recordings can only be compared as a flame graph: show the latency of each by itself";
-            return Err(SessionError::new(Reason::ArgumentInvalid, message));
-        }
-        let (scope, part) = (scope.clone(), parts.of);
+        let (scope, part) = self.part_of(name, "latency")?;
         let scope = scope.as_ref();
         let mut played = play::play(&mut self.recording, scope, part, Question::Latency, is_awaited)?;
         let mut watchers = Watchers::default();
@@ -408,6 +407,41 @@ impl Player {
             })
         });
         Ok(receiver)
+    }
+
+    /// The hits of a session.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, or hits were not recorded or cannot be read.
+    pub fn trace(
+        &mut self,
+        name: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<tokio::sync::mpsc::Receiver<TraceBatch>, SessionError> {
+        let (scope, part) = self.part_of(name, "hits")?;
+        play::play(
+            &mut self.recording,
+            scope.as_ref(),
+            part,
+            Question::Trace,
+            is_awaited,
+        )?
+        .trace()
+    }
+
+    /// What a session looks at that shows one recording.
+    ///
+    /// # Errors
+    /// Where there is no such session, or it compares two.
+    fn part_of(&self, name: &str, view: &str) -> Result<(Option<Scope>, Part), SessionError> {
+        let Replayed { scope, parts, .. } = self.session(name)?;
+        if parts.before.is_some() {
+            let message = format!(
+                "two recordings can only be compared as a flame graph: show the {view} of each by itself"
+            );
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
+        Ok((scope.clone(), parts.of))
     }
 
     /// The flame graph of a session.

@@ -30,11 +30,13 @@ use super::{
         span_losses::{OwnLosses, SpanLosses},
         state::read::join_losses,
         symbols::{Dropped, Named},
+        trace::{Around, TraceLosses},
         watchers::Watchers,
     },
     around,
     asked::{self, AskedStep},
     counts::RecordedCounts,
+    hits::{self, Hits},
     summed, unreadable,
 };
 use crate::{
@@ -44,6 +46,12 @@ use crate::{
 
 /// Why records are missing that were lost before they were written.
 const DROPPED: &str = "recording_behind";
+
+/// Why records are missing of kinds that a newer version has written.
+const UNKNOWN: &str = "newer_format";
+
+/// So long after it happened, a hit may be told.
+const LATE_NS: u64 = 2_000_000_000;
 
 /// Why the last picture of a recording is the last.
 const END: &str = "the end of the recording";
@@ -102,6 +110,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     let wanted = Wanted {
         from_ns: part.begin_ns,
         by: None,
+        hits: false,
         answers: None,
     };
     let read = recording.read(wanted, &mut frames, |read, _| {
@@ -154,16 +163,22 @@ fn nothing() -> SessionError {
     SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time")
 }
 
-/// A call that waits for those around it.
-struct Call {
-    end: SpanEnd,
-    /// It is one of the last step's.
-    counts: bool,
+/// What waits for the calls around it.
+enum Inside {
+    Call {
+        end: SpanEnd,
+        /// It is one of those that are looked at.
+        counts: bool,
+    },
+    Hit(hits::Waiting),
 }
 
-impl Call {
+impl Inside {
     fn weight(&self) -> u64 {
-        u64::from(self.counts)
+        match self {
+            Self::Call { counts, .. } => u64::from(*counts),
+            Self::Hit(_) => 1,
+        }
     }
 }
 
@@ -174,6 +189,8 @@ pub enum Question {
     Flame(FlameRequest),
     /// Latency.
     Latency,
+    /// Hits.
+    Trace,
 }
 
 impl Question {
@@ -182,6 +199,7 @@ impl Question {
         match self {
             Self::Flame(request) => request.over == Over::Start && !request.difference,
             Self::Latency => true,
+            Self::Trace => false,
         }
     }
 
@@ -189,7 +207,7 @@ impl Question {
     fn flame(self) -> Option<FlameRequest> {
         match self {
             Self::Flame(request) => Some(request),
-            Self::Latency => None,
+            Self::Latency | Self::Trace => None,
         }
     }
 }
@@ -201,19 +219,23 @@ pub struct Played {
     /// The scope that was told first.
     recorded: RecordedScope,
     steps: Vec<AskedStep>,
-    counts: RecordedCounts,
+    pub counts: RecordedCounts,
     joined: JoinedCalls,
     /// As of [`Asked::around`].
     around: Vec<Option<Band>>,
-    path: Path<Call>,
+    path: Path<Inside>,
     dropped: path::Dropped,
     pub flame: Option<Flame>,
+    pub hits: Option<Hits>,
+    pub threads: hits::Threads,
     ages: AgeConfig,
     slow_from_ns: u64,
     /// By counter, in this part.
     counters: BTreeMap<String, u64>,
     /// Records that were lost before they were written.
     lost: u64,
+    /// Records of kinds that a newer version has written.
+    unknown: u64,
     pub frames: Arc<Vec<Frame>>,
     pub cost: Cost,
     pub now_ns: u64,
@@ -293,12 +315,14 @@ pub fn go_through(
         missing_ns: 0,
         failed: None,
         edited_ns: None,
+        threads: hits::Threads::default(),
     };
     recording
         .read(
             Wanted {
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
+                hits: question == Question::Trace,
                 answers: is_summed
                     .then_some(&|offered| answers(offered, asked.scope, Part { end_ns, ..part }, question)),
             },
@@ -315,6 +339,7 @@ pub fn go_through(
         failed,
         missing_ns,
         edited_ns,
+        threads,
         ..
     } = playing;
     if let Some(error) = failed {
@@ -322,6 +347,7 @@ pub fn go_through(
     }
     let mut played = played.ok_or_else(nothing)?;
     played.frames = Arc::new(frames.table().to_vec());
+    played.threads = threads;
     let mut reason = match edited_ns {
         Some(edited_ns) => {
             let at = since(recording.begin_ns(), edited_ns);
@@ -375,11 +401,15 @@ struct Playing<'a> {
     missing_ns: u64,
     failed: Option<SessionError>,
     edited_ns: Option<u64>,
+    /// What threads were called by then.
+    threads: hits::Threads,
 }
 
 /// What to do with records.
 enum Next {
     Play,
+    /// Only what was told late.
+    PlayLate,
     PassOver,
     End,
 }
@@ -406,7 +436,13 @@ impl Playing<'_> {
                 from_ns <= self.part.end_ns
             }
             recording::Part::Batch(mut batch) => {
+                if self.question == Question::Trace {
+                    self.threads.tell(&batch.threads);
+                }
                 let goes_on = self.tell(&mut batch);
+                if let (Ok(Next::PlayLate), Some(played)) = (&goes_on, &mut self.played) {
+                    played.take_late(&batch);
+                }
                 self.goes_on(goes_on, |played| played.take(&batch))
             }
             recording::Part::Summary(mut summary) => {
@@ -425,7 +461,7 @@ impl Playing<'_> {
                 }
                 true
             }
-            Ok(Next::PassOver) => true,
+            Ok(Next::PassOver | Next::PlayLate) => true,
             Ok(Next::End) => false,
             Err(error) => {
                 self.failed = Some(error);
@@ -437,7 +473,7 @@ impl Playing<'_> {
     /// Takes what is told with records.
     fn tell(&mut self, batch: &mut Batch) -> Result<Next, SessionError> {
         if batch.to_ns > self.part.end_ns {
-            return Ok(Next::End);
+            return Ok(self.late(batch));
         }
         let told = batch.scope.take();
         if let Some((scope, open)) = told {
@@ -466,6 +502,21 @@ impl Playing<'_> {
             self.played = Some(played);
         }
         Ok(Next::Play)
+    }
+
+    /// What to do with what was counted after the part: hits of it may be among that.
+    fn late(&mut self, batch: &Batch) -> Next {
+        match &mut self.played {
+            Some(Played {
+                hits: Some(hits),
+                now_ns,
+                ..
+            }) if batch.from_ns < now_ns.saturating_add(LATE_NS) => {
+                hits.end_at(*now_ns);
+                Next::PlayLate
+            }
+            _ => Next::End,
+        }
     }
 
     /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
@@ -507,6 +558,12 @@ impl Playing<'_> {
             counted: &counts,
             joined: &joined,
         };
+        if let Question::Flame(_) = self.question {
+            asked::refuse_lines(&steps)?;
+        }
+        let hits = (self.question == Question::Trace)
+            .then(|| Hits::new(recorded, &steps, now_ns))
+            .transpose()?;
         let flame = match self.question.flame() {
             Some(request) => Some(new_flame(request, &steps, calls, ages, now_ns)?),
             None => None,
@@ -516,17 +573,20 @@ impl Playing<'_> {
             scope: parsed.to_string().into(),
             parsed,
             recorded: recorded.clone(),
-            path: Path::new(division::asked(&steps), Call::weight),
+            path: Path::new(division::asked(&steps), Inside::weight),
             steps,
             counts,
             joined,
             around: self.asked.around.to_vec(),
             dropped: path::Dropped::default(),
             flame,
+            hits,
+            threads: hits::Threads::default(),
             ages,
             slow_from_ns: u64::MAX,
             counters: BTreeMap::new(),
             lost: 0,
+            unknown: 0,
             frames: Arc::default(),
             cost: Cost::default(),
             now_ns,
@@ -573,8 +633,20 @@ impl Played {
         }
         self.take_records(batch);
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
+        if self.hits.is_some() {
+            let places = &self.recorded.places;
+            let is_known = |probe| places.iter().any(|place| place.probe == probe);
+            for hits in &batch.hit_counts {
+                self.counts.add_hits(hits, is_known);
+            }
+        }
         self.now_ns = batch.to_ns;
         self.read();
+    }
+
+    /// Takes hits that were told after the end, and the ends that they wait for.
+    fn take_late(&mut self, batch: &Batch) {
+        self.take_each(&batch.records);
     }
 
     fn take_summary(&mut self, summary: &Summary) {
@@ -601,16 +673,8 @@ impl Played {
 
     /// Takes records, and what was counted on their way.
     fn take_records(&mut self, batch: &Batch) {
-        for record in &batch.records {
-            match record {
-                Recorded::Sample(sample) => {
-                    if let Some(flame) = &mut self.flame {
-                        flame.sample(&named(sample), None, &[]);
-                    }
-                }
-                Recorded::SpanEnd(end) => self.span_end(end),
-            }
-        }
+        self.take_each(&batch.records);
+        self.unknown = self.unknown.saturating_add(batch.unknown);
         for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
             let sum = self.counters.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
@@ -618,20 +682,70 @@ impl Played {
         self.cost = batch.cost;
     }
 
+    fn take_each(&mut self, records: &[Recorded]) {
+        for record in records {
+            match record {
+                Recorded::Sample(sample) => {
+                    if let Some(flame) = &mut self.flame {
+                        flame.sample(&named(sample), None, &[]);
+                    }
+                }
+                Recorded::SpanEnd(end) => self.span_end(end),
+                Recorded::Reached(hit, look) => {
+                    if let Some(hits) = &mut self.hits
+                        && let Some(waiting) = hits.reached(hit, look)
+                    {
+                        if hit.joined {
+                            let inside = Inside::Hit(waiting);
+                            self.path.wait(hit.tgid, hit.tid, hit.parent, hit.ts_ns, inside);
+                        } else {
+                            hits.take(waiting);
+                        }
+                    }
+                }
+                Recorded::Call(end, look) => {
+                    if let Some(hits) = &mut self.hits
+                        && let Some(waiting) = hits.call(end, look)
+                    {
+                        if !self.path.is_joined(end.probe) {
+                            hits.take(waiting);
+                        } else if is_joined(end) {
+                            let inside = Inside::Hit(waiting);
+                            self.path
+                                .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, inside);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(hits) = &mut self.hits {
+            hits.keep();
+        }
+    }
+
     fn span_end(&mut self, end: &SpanEnd) {
-        for Call { end, .. } in self.path.span_end(end) {
-            if end.flags & SpanEnd::REFUSED == 0 {
-                self.joined.add(&end);
-                self.note_slow(&end);
+        for inside in self.path.span_end(end) {
+            match inside {
+                Inside::Call { end, .. } if end.flags & SpanEnd::REFUSED == 0 => {
+                    self.joined.add(&end);
+                    self.note_slow(&end);
+                }
+                Inside::Call { .. } => {}
+                Inside::Hit(waiting) => {
+                    if let Some(hits) = &mut self.hits {
+                        hits.take(waiting);
+                    }
+                }
             }
         }
         if !self.path.is_joined(end.probe) {
             self.note_slow(end);
-        } else if end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0 {
+        } else if is_joined(end) {
             let last = self.steps.last();
-            let call = Call {
+            let call = Inside::Call {
                 end: *end,
-                counts: last.is_some_and(|last| last.functions.has(end.probe)),
+                // Where hits are looked at, they count, each by itself.
+                counts: self.hits.is_none() && last.is_some_and(|last| last.functions.has(end.probe)),
             };
             self.path
                 .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, call);
@@ -686,6 +800,16 @@ impl Played {
                 now_ns,
             );
         }
+        if let Some(hits) = &mut self.hits {
+            let last_is_call = self
+                .steps
+                .last()
+                .is_some_and(|last| last.step().place.has_spans());
+            let known = of_spans.len().checked_sub(1).filter(|_| last_is_call);
+            let known = known.and_then(|place| self.around.get(place).copied().flatten());
+            let asked = last.as_ref().map_or(Band::ALL, Division::inside);
+            hits.set_band(known.unwrap_or(asked));
+        }
         self.dropped += self.path.take_dropped();
         self.slow_from_ns = self.slow_from_ns(last.as_ref());
     }
@@ -721,7 +845,38 @@ impl Played {
             .chain(join_losses(self.dropped))
             .chain(self.own_losses().by_reason())
             .chain(dropped)
+            .chain(self.unknown())
             .collect()
+    }
+
+    /// Records that this version does not know.
+    fn unknown(&self) -> Option<(&'static str, u64)> {
+        (self.unknown > 0).then_some((UNKNOWN, self.unknown))
+    }
+
+    /// What hits wait for, and have waited for in vain.
+    pub fn around_hits(&self) -> Around {
+        Around {
+            dropped: self.dropped,
+            waiting: self.path.waiting(),
+        }
+    }
+
+    /// What was lost of hits before they were recorded.
+    pub fn trace_losses(&self) -> TraceLosses {
+        TraceLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+    }
+
+    /// Records that are not in the file, or cannot be read.
+    pub fn dropped_records(&self) -> Losses {
+        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
+        dropped.into_iter().chain(self.unknown()).collect()
+    }
+
+    /// What the session did not see, whatever was recorded.
+    pub fn unseen(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let spans = SpanLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0));
+        spans.unseen(&self.parsed).chain(self.own_losses().by_reason())
     }
 
     /// What the last step with spans asks of durations, by all its calls.
@@ -833,12 +988,23 @@ impl Played {
     }
 }
 
+/// Whether a call waits for the calls around it.
+fn is_joined(end: &SpanEnd) -> bool {
+    end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0
+}
+
 /// Whether something is counted by this name.
 fn is_counter(name: &str) -> bool {
+    let trace = TraceLosses::default().counters();
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
     let own = OwnLosses::default().counters();
-    let mut known = sampling.iter().chain(&spans).chain(&own).map(|(known, _)| *known);
+    let mut known = sampling
+        .iter()
+        .chain(&spans)
+        .chain(&own)
+        .chain(&trace)
+        .map(|(known, _)| *known);
     known.any(|known| known == name)
 }
 

@@ -36,6 +36,7 @@ fn summed(recorded: &RecordedScope, known: &[Step], steps: usize) -> Option<Summ
         steps: known.get(..steps)?.to_vec(),
     };
     let asked = asked::steps(recorded, Some(&scope), recorded.ages, 0).ok()?;
+    asked::refuse_lines(&asked).ok()?;
     let nesting = nesting(&asked)?;
     Some(SummedSteps { steps, nesting })
 }

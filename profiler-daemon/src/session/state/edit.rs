@@ -264,7 +264,8 @@ impl Session {
         if capture.purpose != Purpose::Shown {
             return;
         }
-        let is_traced = self.trace.watchers() > 0 || last.step.asks_for_return();
+        let is_fetched = self.trace.watchers() > 0 || self.records_hits();
+        let is_traced = is_fetched || last.step.asks_for_return();
         let interval_ns = if !is_traced || !self.is_told_late() {
             lines::interval_ns(capture)
         } else if self.is_joined() {

@@ -162,11 +162,18 @@ impl Session {
             self.trace.take_followed(hit);
         } else if !self.trace.has_line(hit.probe) {
             // Of another session.
-        } else if hit.joined {
-            let inside = Inside::Hit(named.clone());
-            self.path.wait(hit.tgid, hit.tid, hit.parent, hit.ts_ns, inside);
         } else {
-            self.trace.take_hit(named);
+            if self.records_hits()
+                && let (Some(records), Some(look)) = (&mut self.records, self.trace.look(named))
+            {
+                records.take_reached(hit, look);
+            }
+            if hit.joined {
+                let inside = Inside::Hit(named.clone());
+                self.path.wait(hit.tgid, hit.tid, hit.parent, hit.ts_ns, inside);
+            } else {
+                self.trace.take_hit(named);
+            }
         }
     }
 
@@ -190,6 +197,11 @@ impl Session {
             }
         }
         let mut entry = self.trace.leave(end);
+        if self.records_hits()
+            && let (Some(records), Some(entry)) = (&mut self.records, &entry)
+        {
+            records.take_call(end, entry.look());
+        }
         if let Some(explain) = &mut self.explain {
             explain.take_call(end, entry.take().map(|entry| entry.values).as_deref());
         }

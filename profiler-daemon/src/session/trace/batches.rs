@@ -94,6 +94,7 @@ mod tests {
             lost: Losses::new(),
             unseen: Losses::new(),
             cost: Cost::default(),
+            thread_names: None,
             ended: None,
         }
     }

@@ -9,7 +9,7 @@ use super::{Live, Tick, View};
 use crate::{
     kernel::{Engine, Times},
     session::{
-        command::{Caller, Handle},
+        command::{Caller, Handle, Purpose},
         error::{Reason, SessionError},
         picture::FlameTimes,
         records::{GROUPINGS, Moment, RecordBatch, RecordedScope, Recorder},
@@ -38,10 +38,10 @@ impl View for Records {
             now_ns,
             ..
         } = live;
-        if session.is_of_line() {
+        if session.is_of_line() && !session.shows_hits() {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
-                "a recording needs a function or a call, not a line: use `profiler trace`",
+                "a recording of a line needs a session that records hits: make one with `profiler session new --trace`",
             ));
         }
         let mut recorder = match session.records.take() {
@@ -131,6 +131,17 @@ impl Session {
         self.records.is_some()
     }
 
+    /// Whether hits come to be shown.
+    fn shows_hits(&self) -> bool {
+        let capture = self.capture.as_ref();
+        capture.is_some_and(|capture| capture.purpose == Purpose::Shown)
+    }
+
+    /// Whether these are kept.
+    pub(in super::super) fn records_hits(&self) -> bool {
+        self.is_recorded() && self.shows_hits()
+    }
+
     /// Hands over what came by now: what comes from here on is of another scope.
     pub fn flush_records(
         &mut self,
@@ -168,6 +179,7 @@ impl Session {
             sampling: Sampling::now(tick.engine, tick.dropped),
             spans: SpanLosses::now(tick.engine),
             own: self.own_losses(),
+            trace: self.trace.losses(),
             cost: tick.cost,
             ended: tick.ended,
         }
@@ -181,6 +193,11 @@ impl Session {
             frequency_hz: self.frequency_hz,
             ages: self.ages,
             warnings: self.warnings(),
+            places: if self.shows_hits() {
+                self.trace.recorded_places()
+            } else {
+                Vec::new()
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{Live, Tick, View};
 use crate::session::{
     command::{Caller, Handle, Purpose},
     error::{Reason, SessionError},
+    replay::Player,
     span_losses::SpanLosses,
     state::Session,
     trace::{self, Around, TraceBatch},
@@ -36,6 +37,15 @@ impl View for Trace {
         let stream = session.trace.watch();
         session.read(&running.engine, now_ns);
         Ok(stream)
+    }
+
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.trace(session, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {

@@ -1,0 +1,46 @@
+//! What becomes of hits before they can be recorded.
+
+/// Hits and calls that never come to those who show or record them; in a running session also part of what it counts itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TraceLosses {
+    /// They came faster than they were named.
+    pub symbols_behind: u64,
+    /// Calls that were jumped over.
+    pub abandoned: u64,
+    /// Calls whose end never came.
+    pub end_lost: u64,
+    /// Calls for which there was no room while they were open.
+    pub too_many_open: u64,
+}
+
+impl TraceLosses {
+    /// What came since an earlier reading. An edit of the scope may have begun anew.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            symbols_behind: self.symbols_behind.saturating_sub(before.symbols_behind),
+            abandoned: self.abandoned.saturating_sub(before.abandoned),
+            end_lost: self.end_lost.saturating_sub(before.end_lost),
+            too_many_open: self.too_many_open.saturating_sub(before.too_many_open),
+        }
+    }
+
+    /// All by name, as they are recorded.
+    pub fn counters(self) -> [(&'static str, u64); 4] {
+        [
+            ("hit_symbols_behind", self.symbols_behind),
+            ("hit_abandoned", self.abandoned),
+            ("hit_end_lost", self.end_lost),
+            ("hit_too_many_open", self.too_many_open),
+        ]
+    }
+
+    /// Those that were recorded, by name.
+    pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
+        Self {
+            symbols_behind: recorded("hit_symbols_behind"),
+            abandoned: recorded("hit_abandoned"),
+            end_lost: recorded("hit_end_lost"),
+            too_many_open: recorded("hit_too_many_open"),
+        }
+    }
+}
