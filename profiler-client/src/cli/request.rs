@@ -381,6 +381,8 @@ pub struct Record {
     pub redact: bool,
     /// What ends it, the first that happens; none: nothing of these.
     pub on: Vec<On>,
+    /// Counters over time that are recorded, too.
+    pub counters: Option<v1::WatchTimelineRequest>,
     /// How long it goes on once that has happened.
     pub after: Duration,
 }

@@ -107,8 +107,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             Request::Waits(waits(args)?),
         ),
         Verb::Timeline(mut args) => (
-            not_recorded(&args.recording, Instead::Timeline)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             Request::Timeline(timeline(args)?),
         ),
         Verb::Syscalls(mut args) => (
@@ -189,7 +188,6 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
 enum Instead {
     Spans,
     Waits,
-    Timeline,
     Syscalls,
     Explain,
 }
@@ -202,9 +200,6 @@ impl Instead {
             }
             Self::Waits => {
                 "waits: who was waited for is not recorded: `flame --from FILE 'f[>= p99]' --off-cpu` shows where slow calls waited"
-            }
-            Self::Timeline => {
-                "timeline: what each thread did at each moment is not recorded: `flame --from FILE --by thread --time A..B` shows a part of the time by thread"
             }
             Self::Syscalls => {
                 "syscalls: system calls are not recorded: record the ones in question as steps, as in 'f/syscall:read', for `latency --from`"
@@ -221,7 +216,7 @@ fn not_recorded(args: &NotFromArgs, instead: Instead) -> Result<(), Failure> {
     match &args.from {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format!(
-            "{}. Of a recording, flame, latency, trace, top, tui and diff are shown; for this, look at the process itself (-p PID).",
+            "{}. Of a recording, flame, latency, trace, timeline, top, tui and diff are shown; for this, look at the process itself (-p PID).",
             instead.words()
         ))),
     }

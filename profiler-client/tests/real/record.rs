@@ -589,6 +589,68 @@ fn recorded_hits_are_those_that_were_traced() {
 
 #[test]
 #[ignore = "needs root"]
+fn recorded_counters_add_up_to_those_that_were_watched() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let mut target = Fixture::start("slowpath", &["1000".to_owned()]);
+    let pid = target.pid().to_string();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s", "f"])
+        .status(0);
+    let start = |arguments: &[&str]| {
+        Running::start(through(
+            &daemon.socket,
+            &[arguments, &["--session", "s"]].concat(),
+        ))
+    };
+    let counters = ["-e", "task-clock,cs,page-faults", "--threads"];
+    let recorder = start(&[&["record", "-o", file][..], &counters].concat());
+    let live = start(&[&["timeline", "--json"][..], &counters].concat());
+    // The recorder watches records and counters.
+    until_watched_by(&daemon, 3);
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let asked = |more: &[&str]| {
+        let arguments = [&["timeline", "--json", "--from", file], more].concat();
+        run(profiler(&arguments)).status(0).objects()
+    };
+    let (live, recorded) = (live.end().status(0).objects(), asked(&["--threads"]));
+    let (of_live, of_recorded) = (live.last().unwrap(), recorded.last().unwrap());
+    println!("{of_live}\n{of_recorded}");
+    assert_eq!(
+        (&of_recorded["type"], &of_recorded["calls"]),
+        (&Value::from("summary"), &Value::from(1000))
+    );
+    assert_eq!(of_live["calls"], of_recorded["calls"]);
+    // Each began to count when nothing happened.
+    assert_eq!(of_live["counters"], of_recorded["counters"]);
+    // Longer buckets are those that were recorded, added up; counters are chosen by any of their names.
+    let longer = asked(&["--step", "1s", "-e", "context-switches"]);
+    assert!(
+        longer.len() < recorded.len() / 4,
+        "{} {}",
+        longer.len(),
+        recorded.len()
+    );
+    assert_eq!(longer.last().unwrap()["calls"], of_recorded["calls"]);
+    let in_part = asked(&["--time", "1s..2s"]);
+    assert!(
+        in_part.len() > 2 && in_part.len() < recorded.len(),
+        "{}",
+        in_part.len()
+    );
+    run(profiler(&["timeline", "--from", file, "-e", "syscalls"]))
+        .status(3)
+        .says("was not recorded. There are: task-clock, cs, page-faults");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_redacted_recording_has_functions_and_not_whose_they_are() {
     let target = busy();
     let pid = target.pid().to_string();

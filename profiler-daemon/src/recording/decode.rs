@@ -17,7 +17,11 @@ use profiler_proto::v1;
 use profiler_scope::MAX_STEPS;
 use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks, Word};
 
-use super::values;
+use super::{
+    Also,
+    counters::{self, RecordedCounts},
+    values,
+};
 use crate::{
     kernel::{Activity, HitCounts, ProbeCounts},
     session::{
@@ -60,6 +64,8 @@ pub struct Batch {
     pub calls: Vec<Counted>,
     /// What was counted of places.
     pub hit_counts: Vec<HitReading>,
+    /// Counters over time, where they are wanted and were recorded.
+    pub counted: Option<RecordedCounts>,
     /// What threads are called that are told with it.
     pub threads: Vec<TaskOf>,
     /// What became of samples and of ends on their way, by counter.
@@ -107,8 +113,8 @@ pub struct Decoder {
     made: usize,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     by: Option<Grouping>,
-    /// Whether hits are wanted.
-    hits: bool,
+    /// What else is wanted.
+    also: Option<Also>,
 }
 
 /// What tells stacks apart: a node, and what they stand below.
@@ -123,11 +129,11 @@ pub(super) struct Thread {
 }
 
 impl Decoder {
-    /// One that knows nothing yet, for stacks of this kind, and for hits where these are wanted.
-    pub fn new(by: Option<Grouping>, hits: bool) -> Self {
+    /// One that knows nothing yet, for stacks of this kind, and what else is wanted.
+    pub fn new(by: Option<Grouping>, also: Option<Also>) -> Self {
         Self {
             by,
-            hits,
+            also,
             ..Self::default()
         }
     }
@@ -145,15 +151,16 @@ impl Decoder {
             nodes,
             records,
             calls,
-            counters,
+            counters: named_counters,
             cost,
             weight_ns,
             hits,
             hit_counts,
+            counted: over_time,
             ..
         } = message;
         if begins_anew {
-            *self = Self::new(self.by, self.hits);
+            *self = Self::new(self.by, self.also);
         }
         self.made = 0;
         let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
@@ -199,7 +206,7 @@ impl Decoder {
                     .transpose()
             })
             .collect::<Result<Vec<Option<Recorded>>, _>>()?;
-        let records = if self.hits {
+        let records = if self.also == Some(Also::Hits) {
             self.with_hits(records, hits, from_ns)?
         } else {
             records.into_iter().flatten().collect()
@@ -216,7 +223,10 @@ impl Decoder {
                 .map(hit_counted)
                 .collect::<Result<_, _>>()?,
             threads: tasks,
-            counters: counters.into_iter().collect(),
+            counted: (over_time.filter(|_| self.also == Some(Also::Counters)))
+                .map(counters::read)
+                .transpose()?,
+            counters: named_counters.into_iter().collect(),
             dropped,
             unknown,
             cost: Cost {

@@ -2,11 +2,13 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
 //! | `trigger` | what a recording waits for |
 //! | `values` | values of hits in messages |
 
+mod counters;
 mod decode;
 mod summary;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use prost::Message as _;
 use self::decode::Decoder;
 use self::summary::Message;
 pub use self::{
+    counters::RecordedBucket,
     decode::{Batch, Counted, Damaged, TaskOf},
     summary::{Summaries, Summarizer, Summary},
     trigger::{Trigger, TriggerError},
@@ -125,10 +128,19 @@ pub struct Wanted<'a> {
     pub from_ns: u64,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     pub by: Option<Grouping>,
-    /// Whether hits are wanted.
-    pub hits: bool,
+    /// What else is.
+    pub also: Option<Also>,
     /// Which summaries do in the place of the records that they sum up; `None` where none does.
     pub answers: Option<&'a dyn Fn(&Offered<'_>) -> bool>,
+}
+
+/// What is read beyond samples and calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Also {
+    /// Hits.
+    Hits,
+    /// Counters over time.
+    Counters,
 }
 
 /// What is summed up.
@@ -259,7 +271,7 @@ impl Recording {
         mut take: impl FnMut(Part, &Frames) -> bool,
     ) -> io::Result<()> {
         let Wanted {
-            from_ns, by, hits, ..
+            from_ns, by, also, ..
         } = wanted;
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
@@ -277,7 +289,7 @@ impl Recording {
                 continue;
             }
             if place.begins_anew {
-                way.told = Some(Decoder::new(by, hits));
+                way.told = Some(Decoder::new(by, also));
             }
             let content = match self.reader.read(place.number) {
                 Ok(content) => Some(content),
@@ -383,7 +395,7 @@ impl Recording {
             if !message.offered().is_ok_and(|offered| answers(&offered)) {
                 continue;
             }
-            if let Ok(summary) = Decoder::new(by, false).summary(message, frames)
+            if let Ok(summary) = Decoder::new(by, None).summary(message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {
                 way.answered_at = at;

@@ -15,7 +15,8 @@
 //! | `waits` | who is waited for as messages |
 //! | `timeline` | counters over time as messages |
 //! | `system_calls` | system calls as messages |
-//! | `records` | samples, ends of calls and counts as messages |
+//! | `records` | samples, ends of calls, hits and counts as messages |
+//! | `recorded_counters` | counters over time among those |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -26,6 +27,7 @@ mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;
+mod recorded_counters;
 pub(crate) use latency_delta::histogram;
 pub(crate) mod records;
 pub use records::signal as signal_recordings;

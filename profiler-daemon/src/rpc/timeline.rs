@@ -14,23 +14,9 @@ use crate::{
 /// Counters that may be asked for at once.
 const MAX_COUNTERS: usize = 32;
 
-/// What is counted if nothing is asked for: of any machine, then of those that count in hardware.
-const DEFAULT: [&str; 4] = ["task-clock", "context-switches", "cpu-migrations", "page-faults"];
-const DEFAULT_OF_HARDWARE: [&str; 2] = ["cycles", "instructions"];
-
-/// What was asked for.
-pub struct Asked {
-    /// What is counted.
-    pub request: TimelineRequest,
-    /// The counters' names as they were asked for.
-    pub names: Vec<String>,
-    /// What is not, and why.
-    pub missing: HashMap<String, String>,
-}
-
 /// Parses a request.
-pub fn request(request: &v1::WatchTimelineRequest) -> Result<Asked, SessionError> {
-    let parse = |name: &str| Counter::parse(name).ok_or_else(|| unknown_counter(name));
+pub fn request(request: &v1::WatchTimelineRequest) -> Result<TimelineRequest, SessionError> {
+    let parse = |name: &String| Counter::parse(name).ok_or_else(|| unknown_counter(name));
     if request.counters.len() > MAX_COUNTERS {
         let message = format!(
             "up to {MAX_COUNTERS} counters can be asked for, not {}",
@@ -38,45 +24,33 @@ pub fn request(request: &v1::WatchTimelineRequest) -> Result<Asked, SessionError
         );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
-    let mut missing = HashMap::new();
-    let mut names = request.counters.clone();
-    if names.is_empty() {
-        names.extend(DEFAULT.map(str::to_owned));
-        for name in DEFAULT_OF_HARDWARE {
-            match parse(name)?.missing() {
-                None => names.push(name.to_owned()),
-                Some(why) => {
-                    missing.insert(name.to_owned(), why);
-                }
-            }
-        }
-    }
-    let counters = names.iter().map(|name| parse(name)).collect::<Result<_, _>>()?;
-    Ok(Asked {
-        request: TimelineRequest {
-            counters,
-            step_ns: arguments::step_ns(request.step)?,
-            threads: request.threads,
-        },
-        names,
-        missing,
+    Ok(TimelineRequest {
+        counters: request.counters.iter().map(parse).collect::<Result<_, _>>()?,
+        step_ns: arguments::step_ns(request.step)?,
+        threads: request.threads,
     })
 }
 
 /// Makes the messages of one stream.
 pub struct Messages {
+    /// As they were asked for, until they are told.
     counters: Vec<String>,
-    missing: HashMap<String, String>,
 }
 
 impl Messages {
-    /// Of these counters.
-    pub fn new(counters: Vec<String>, missing: HashMap<String, String>) -> Self {
-        Self { counters, missing }
+    /// Of these counters; of none those that the first bucket tells.
+    pub fn new(counters: Vec<String>) -> Self {
+        Self { counters }
     }
 
     /// The message of a bucket.
     pub fn next(&mut self, bucket: &TimelineBucket) -> v1::WatchTimelineResponse {
+        let mut counters = std::mem::take(&mut self.counters);
+        let mut missing = HashMap::new();
+        if let Some(told) = &bucket.told {
+            counters.clone_from(&told.counters);
+            missing.extend(told.missing.clone());
+        }
         v1::WatchTimelineResponse {
             seq: bucket.seq,
             dropped: bucket.slow,
@@ -84,8 +58,8 @@ impl Messages {
             final_reason: bucket.ended.as_deref().unwrap_or_default().to_owned(),
             final_signal: Ending::signal_number(bucket.ended.as_ref()),
             scope: bucket.scope.to_string(),
-            counters: std::mem::take(&mut self.counters),
-            missing: std::mem::take(&mut self.missing),
+            counters,
+            missing,
             from_ns: bucket.from_ns,
             to_ns: bucket.to_ns,
             counts: counts(&bucket.counted),

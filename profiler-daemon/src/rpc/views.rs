@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{
-    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, records, spans, system_calls,
-    thread_names::ThreadNames, timeline, trace, waits,
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta,
+    recorded_counters::RecordedCounters, records, spans, system_calls, thread_names::ThreadNames, timeline,
+    trace, waits,
 };
 use crate::session::{
     ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SpansRequest,
@@ -73,8 +74,8 @@ impl ViewService for Views {
         let request = request.into_inner();
         let asked = timeline::request(&request)?;
         let name = arguments::name(request.session)?;
-        let buckets = self.0.watch_timeline(caller, name, asked.request).await?;
-        let messages = timeline::Messages::new(asked.names, asked.missing);
+        let buckets = self.0.watch_timeline(caller, name, asked).await?;
+        let messages = timeline::Messages::new(request.counters);
         Ok(Response::new(Box::pin(stream::unfold(
             Some((buckets, messages)),
             |state| async {
@@ -133,16 +134,29 @@ impl ViewService for Views {
         request: Request<v1::WatchRecordsRequest>,
     ) -> Result<Response<Self::WatchRecordsStream>, Status> {
         let caller = arguments::caller(&request)?;
-        let name = arguments::name(request.into_inner().session)?;
+        let v1::WatchRecordsRequest { session, counters } = request.into_inner();
+        let name = arguments::name(session)?;
+        let counters = match counters {
+            Some(request) => {
+                let asked = timeline::request(&request)?;
+                let buckets = self.0.watch_timeline(caller, name.clone(), asked).await?;
+                Some(RecordedCounters::new(buckets, request))
+            }
+            None => None,
+        };
         let batches = self.0.watch_records(caller, name).await?;
         let messages = records::Messages::default();
         Ok(Response::new(Box::pin(stream::unfold(
-            Some((batches, messages)),
+            Some((batches, messages, counters)),
             |state| async {
-                let (mut batches, mut messages) = state?;
+                let (mut batches, mut messages, mut counters) = state?;
                 let batch = batches.recv().await?;
                 let last = batch.ended.is_some();
-                Some((Ok(messages.next(&batch)), (!last).then_some((batches, messages))))
+                let mut message = messages.next(&batch);
+                if let Some(counters) = &mut counters {
+                    message.counted = counters.take(last).await;
+                }
+                Some((Ok(message), (!last).then_some((batches, messages, counters))))
             },
         ))))
     }

@@ -167,7 +167,7 @@ pub use symbols::NamedStack;
 pub(crate) use symbols::Task;
 pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;
-pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};
+pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told};
 pub use trace::{ThreadName, TraceBatch, TraceLosses, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
 

@@ -23,6 +23,10 @@ const MAX_WAITING: usize = 256;
 /// Threads that are counted each by itself; the number of others is said.
 const MAX_THREADS: usize = 256;
 
+/// What is counted if nothing is asked for: of any machine, then of those that count in hardware.
+const DEFAULT: [&str; 4] = ["task-clock", "context-switches", "cpu-migrations", "page-faults"];
+const DEFAULT_OF_HARDWARE: [&str; 2] = ["cycles", "instructions"];
+
 /// Looks at a process's threads until none has come meanwhile.
 const MAX_LOOKS: usize = 5;
 
@@ -32,7 +36,8 @@ const NAMES_NS: u64 = 1_000_000_000;
 /// What is counted, and how.
 #[derive(Clone, Debug)]
 pub struct TimelineRequest {
-    /// Counters, in the order of a bucket's values.
+    /// Counters, in the order of a bucket's values; none for what any machine has, and what it counts in hardware, or for all
+    /// that were recorded.
     pub counters: Vec<Counter>,
     /// Length of a bucket.
     pub step_ns: u64,
@@ -45,6 +50,8 @@ pub struct TimelineRequest {
 pub struct TimelineBucket {
     /// Number of the bucket within its stream.
     pub seq: u64,
+    /// In the first: what is counted, where that was not said by who asked.
+    pub told: Option<Told>,
     /// The scope whose calls these are.
     pub scope: Arc<str>,
     /// When it begins, on `CLOCK_MONOTONIC`.
@@ -65,6 +72,39 @@ pub struct TimelineBucket {
     pub cost: Cost,
     /// Why this is the last one.
     pub ended: Option<Ending>,
+}
+
+/// What is counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Counters' names, in the order of a bucket's values.
+    pub counters: Vec<String>,
+    /// Those that would be there by default, and why they are not.
+    pub missing: BTreeMap<String, String>,
+}
+
+impl Told {
+    /// What is counted if nothing is asked for.
+    fn by_default() -> (Self, Vec<Counter>) {
+        let (mut told, mut counters) = (Self::default(), Vec::new());
+        let named = |name: &&str| Counter::parse(name);
+        for counter in DEFAULT.iter().filter_map(named) {
+            told.counters.push(counter.to_string());
+            counters.push(counter);
+        }
+        for counter in DEFAULT_OF_HARDWARE.iter().filter_map(named) {
+            match counter.missing() {
+                None => {
+                    told.counters.push(counter.to_string());
+                    counters.push(counter);
+                }
+                Some(why) => {
+                    told.missing.insert(counter.to_string(), why);
+                }
+            }
+        }
+        (told, counters)
+    }
 }
 
 /// What a thread has counted.
@@ -123,6 +163,8 @@ struct Thread {
 /// One stream of buckets.
 pub struct Timeline {
     buckets: Outlet<TimelineBucket>,
+    /// For the first bucket.
+    told: Option<Told>,
     request: TimelineRequest,
     pids: Vec<u32>,
     all: Line,
@@ -143,10 +185,16 @@ impl Timeline {
     /// Where the machine does not have a counter, or refuses to count for these threads.
     pub fn start(
         pids: Vec<u32>,
-        request: TimelineRequest,
+        mut request: TimelineRequest,
         calls: Option<u64>,
         now_ns: u64,
     ) -> Result<(Self, mpsc::Receiver<TimelineBucket>), SessionError> {
+        let mut told = None;
+        if request.counters.is_empty() {
+            let (by_default, counters) = Told::by_default();
+            told = Some(by_default);
+            request.counters = counters;
+        }
         for counter in &request.counters {
             if let Some(why) = counter.missing() {
                 return Err(not_here(counter, &why));
@@ -157,6 +205,7 @@ impl Timeline {
         let counters = request.counters.len();
         let mut timeline = Self {
             buckets,
+            told,
             next_ns: now_ns + request.step_ns,
             request,
             pids,
@@ -207,6 +256,7 @@ impl Timeline {
         });
         let bucket = TimelineBucket {
             seq: self.seq,
+            told: self.told.clone(),
             scope: Arc::clone(moment.scope),
             from_ns: self.from_ns,
             to_ns: now_ns,
@@ -228,7 +278,9 @@ impl Timeline {
         self.seq += 1;
         if moment.ended.is_some() {
             self.buckets.end(bucket);
-        } else if !self.buckets.offer(bucket) {
+        } else if self.buckets.offer(bucket) {
+            self.told = None;
+        } else {
             self.slow += 1;
         }
         self.meet_threads(now_ns);

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{
     super::{
         duration::{self, Span},
+        events::{self, EventList},
         print_list::{self, PrintList},
         size::{self, Bytes},
     },
@@ -70,6 +71,19 @@ pub struct RecordArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000),
           conflicts_with = "session")]
     pub limit: u32,
+    /// Record counters over time as well, for `timeline --from`: those that `timeline` counts by default
+    #[arg(long)]
+    pub timeline: bool,
+    /// Record these counters over time, as of `timeline`, such as task-clock,page-faults,syscalls. Implies --timeline.
+    /// Repeatable
+    #[arg(short = 'e', long = "event", value_name = "COUNTER,…", value_parser = events::parse)]
+    pub events: Vec<EventList>,
+    /// Length of their buckets, in seconds or with a unit, from 10ms to 1h [default: 100ms]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub step: Option<Span>,
+    /// Count each thread by itself as well. Implies --timeline
+    #[arg(long)]
+    pub threads: bool,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

@@ -43,6 +43,19 @@ pub struct FromArgs {
     pub time: Option<RecordedTime>,
 }
 
+/// A recording in place of a process, of what was recorded beyond samples and calls.
+#[derive(Args, Debug, Default)]
+pub struct FromMoreArgs {
+    /// Look at a recording made by `profiler record` instead of a process, with what was asked for there. SCOPE is by
+    /// default the recorded one
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "symbols"])]
+    pub from: Option<PathBuf>,
+    /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
+    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    pub time: Option<RecordedTime>,
+}
+
 /// A recording in place of a process, of a verb that needs the process: refused with what answers instead.
 #[derive(Args, Debug, Default)]
 pub struct NotFromArgs {

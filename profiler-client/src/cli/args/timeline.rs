@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         events::{self, EventList},
     },
-    Color, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
+    Color, FromMoreArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler timeline`.
@@ -20,9 +20,9 @@ pub struct TimelineArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// No recording.
+    /// A recording instead.
     #[command(flatten)]
-    pub recording: NotFromArgs,
+    pub recording: FromMoreArgs,
     /// Count for the target of a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols"])]
     pub session: Option<String>,

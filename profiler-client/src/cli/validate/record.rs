@@ -8,12 +8,14 @@ use profiler_scope::{Bound, Comparison, Predicate};
 use super::{
     super::{
         args::{OwnArgs, RecordArgs, SessionMakingArgs},
+        duration::to_proto,
+        events,
         exit::Failure,
         print_list,
         request::{Keep, On, Record, SessionChoice},
     },
     session::{OWN_LEASE, absolute, create},
-    target,
+    target, timeline,
 };
 
 /// What is kept of the time before what is waited for.
@@ -38,6 +40,7 @@ pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
         keep: Keep::default(),
         redact: false,
         on: Vec::new(),
+        counters: None,
         after: Duration::ZERO,
     })
 }
@@ -79,7 +82,26 @@ fn no_calls_inside() -> Failure {
     )
 }
 
+/// The counters over time that are recorded, if any are.
+fn counters(args: &RecordArgs) -> Result<Option<v1::WatchTimelineRequest>, Failure> {
+    let events: Vec<_> = args.events.iter().flat_map(|list| list.0.clone()).collect();
+    if !args.timeline && !args.threads && events.is_empty() {
+        let without = "--step is the length of buckets of counters: give --timeline, or -e, with it.";
+        return match args.step {
+            Some(_) => Err(Failure::usage(without.to_owned())),
+            None => Ok(None),
+        };
+    }
+    Ok(Some(v1::WatchTimelineRequest {
+        session: String::new(),
+        counters: events::counters(&events).map_err(Failure::usage)?,
+        step: Some(to_proto(timeline::step(args.step)?)),
+        threads: args.threads,
+    }))
+}
+
 pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
+    let counters = counters(&args)?;
     let session = if let Some(name) = args.session {
         SessionChoice::Join(name)
     } else {
@@ -121,6 +143,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         },
         redact: args.redact,
         on,
+        counters,
         after: args.after.0,
     })
 }

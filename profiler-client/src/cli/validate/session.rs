@@ -6,14 +6,14 @@ use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{Exit, ProbingArgs, SessionMakingArgs, SessionNewArgs, TargetArgs},
+        args::{Exit, FromMoreArgs, ProbingArgs, SessionMakingArgs, SessionNewArgs, TargetArgs},
         budget::{self, Budget},
         duration::to_proto,
         exit::Failure,
         print_list,
         request::{Request, SessionChoice},
     },
-    target,
+    recorded_time, target,
 };
 
 /// How long a session that a command made for itself outlives its last stream: long enough for a
@@ -79,6 +79,22 @@ pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         create,
         json: args.json,
     })
+}
+
+/// A part of a recording, where one is looked at.
+pub(super) fn recorded(
+    recording: &FromMoreArgs,
+    scope: Option<&String>,
+) -> Result<Option<SessionChoice>, Failure> {
+    if recording.from.is_none() {
+        return Ok(None);
+    }
+    let target = v1::Target {
+        target: Some(v1::target::Target::Recording(recorded_time(recording.time))),
+    };
+    let making = SessionMakingArgs::default();
+    let create = create(target, &making, scope.cloned(), None, OWN_LEASE)?;
+    Ok(Some(SessionChoice::Make(create)))
 }
 
 /// A running session, or one of its own for as long as it is watched.

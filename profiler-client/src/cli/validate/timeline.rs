@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::{
     super::{
         args::{TimelineArgs, TimelineFormat},
+        duration::Span,
         events,
         exit::Failure,
         request::Timeline,
     },
     endings::export,
-    session::watched,
+    session::{recorded, watched},
 };
 
 /// Length of a bucket where none is asked for.
@@ -28,15 +29,24 @@ const ENDINGS: [(&str, TimelineFormat); 5] = [
     (".firefox.json", TimelineFormat::Firefox),
 ];
 
-pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
-    let events: Vec<_> = args.events.into_iter().flat_map(|list| list.0).collect();
-    let counters = events::counters(&events).map_err(Failure::usage)?;
-    let step = args.step.map_or(STEP, |span| span.0);
+/// The length of a bucket.
+pub(super) fn step(asked: Option<Span>) -> Result<Duration, Failure> {
+    let step = asked.map_or(STEP, |span| span.0);
     if !(Duration::from_millis(10)..=Duration::from_hours(1)).contains(&step) {
         return Err(Failure::usage("--step is from 10 ms to an hour"));
     }
+    Ok(step)
+}
+
+pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
+    let events: Vec<_> = args.events.into_iter().flat_map(|list| list.0).collect();
+    let counters = events::counters(&events).map_err(Failure::usage)?;
+    let step = step(args.step)?;
     let export = export(args.output, args.format, args.json, &ENDINGS)?;
-    let session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
+    let session = match recorded(&args.recording, args.scope.as_ref())? {
+        Some(session) => session,
+        None => watched(args.session, args.target, args.scope, args.probing, &args.symbols)?,
+    };
     let of_file = if export.is_some() { Duration::MAX } else { RANGE };
     Ok(Timeline {
         session,

@@ -43,6 +43,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         let mut client = connection.views();
         let watch = v1::WatchRecordsRequest {
             session: attached.session.name.clone(),
+            counters: request.counters.clone(),
         };
         let stream = client.watch_records(watch).await?.into_inner();
         let target = target::label(&connection, &attached.session).await;

@@ -53,6 +53,13 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     for value in message.hits.iter_mut().flat_map(|hit| &mut hit.values) {
         *value = v1::RecordedValue::default();
     }
+    let buckets = message
+        .counted
+        .iter_mut()
+        .flat_map(|counted| &mut counted.buckets);
+    for thread in buckets.flat_map(|bucket| &mut bucket.threads) {
+        thread.name.clear();
+    }
     for frame in &mut message.frames {
         frame.function = without_folders(&frame.function);
         frame.file = last_component(&frame.file);

@@ -427,7 +427,7 @@ fn summaries_read(path: &Path, by: Option<Grouping>) -> usize {
     let wanted = Wanted {
         from_ns: 0,
         by,
-        hits: false,
+        also: None,
         answers: Some(&|_| true),
     };
     let take = |part: Part, _: &Frames| {

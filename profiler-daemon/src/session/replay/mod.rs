@@ -6,6 +6,7 @@
 //! | `around` | percentiles of the steps around others |
 //! | `asked` | which of the recorded steps a scope asks for |
 //! | `compare` | two ways through recordings in one picture |
+//! | `counters` | counters over time |
 //! | `counts` | what was counted of probes, added up |
 //! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
@@ -16,6 +17,7 @@
 mod around;
 mod asked;
 mod compare;
+mod counters;
 mod counts;
 mod hits;
 mod play;
@@ -45,6 +47,7 @@ use super::{
     refusal::scope_refusal,
     running::answer,
     state::{MAX_HISTORY, Terms},
+    timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     watchers::Watchers,
 };
@@ -96,6 +99,12 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
                 Question::Trace => played.trace().map(|_| ()),
             };
         }
+        let request = TimelineRequest {
+            counters: Vec::new(),
+            step_ns: 1_000_000_000,
+            threads: false,
+        };
+        let _ = counters::timeline(&mut recording, scope.as_ref(), part, &request, &|| true);
     }
     Ok(())
 }
@@ -427,6 +436,20 @@ impl Player {
             is_awaited,
         )?
         .trace()
+    }
+
+    /// The counters over time of a session.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, or they were not recorded or cannot be read.
+    pub fn timeline(
+        &mut self,
+        name: &str,
+        request: &TimelineRequest,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<tokio::sync::mpsc::Receiver<TimelineBucket>, SessionError> {
+        let (scope, part) = self.part_of(name, "timeline")?;
+        counters::timeline(&mut self.recording, scope.as_ref(), part, request, is_awaited)
     }
 
     /// What a session looks at that shows one recording.

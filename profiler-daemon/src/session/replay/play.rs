@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     kernel::Key,
-    recording::{self, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
+    recording::{self, Also, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
 };
 
 /// Why records are missing that were lost before they were written.
@@ -54,7 +54,7 @@ const UNKNOWN: &str = "newer_format";
 const LATE_NS: u64 = 2_000_000_000;
 
 /// Why the last picture of a recording is the last.
-const END: &str = "the end of the recording";
+pub const END: &str = "the end of the recording";
 
 /// A part of a recording's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     let wanted = Wanted {
         from_ns: part.begin_ns,
         by: None,
-        hits: false,
+        also: None,
         answers: None,
     };
     let read = recording.read(wanted, &mut frames, |read, _| {
@@ -159,7 +159,7 @@ fn scope(steps: &[AskedStep]) -> Scope {
 }
 
 /// Refuses a part in which there is nothing.
-fn nothing() -> SessionError {
+pub fn nothing() -> SessionError {
     SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time")
 }
 
@@ -322,7 +322,7 @@ pub fn go_through(
             Wanted {
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
-                hits: question == Question::Trace,
+                also: (question == Question::Trace).then_some(Also::Hits),
                 answers: is_summed
                     .then_some(&|offered| answers(offered, asked.scope, Part { end_ns, ..part }, question)),
             },
@@ -1009,7 +1009,7 @@ fn is_counter(name: &str) -> bool {
 }
 
 /// A time since another in seconds, rounded down so that what is there is not passed over.
-fn since(begin_ns: u64, ns: u64) -> String {
+pub fn since(begin_ns: u64, ns: u64) -> String {
     let ms = ns.saturating_sub(begin_ns) / 1_000_000;
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }

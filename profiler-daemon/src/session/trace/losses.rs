@@ -15,6 +15,7 @@ pub struct TraceLosses {
 
 impl TraceLosses {
     /// What came since an earlier reading. An edit of the scope may have begun anew.
+    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
             symbols_behind: self.symbols_behind.saturating_sub(before.symbols_behind),
@@ -25,6 +26,7 @@ impl TraceLosses {
     }
 
     /// All by name, as they are recorded.
+    #[must_use]
     pub fn counters(self) -> [(&'static str, u64); 4] {
         [
             ("hit_symbols_behind", self.symbols_behind),
@@ -35,6 +37,7 @@ impl TraceLosses {
     }
 
     /// Those that were recorded, by name.
+    #[must_use]
     pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
         Self {
             symbols_behind: recorded("hit_symbols_behind"),

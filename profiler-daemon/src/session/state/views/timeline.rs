@@ -12,6 +12,7 @@ use crate::{
         ending::Ending,
         error::{Reason, SessionError},
         refusal::target_refusal,
+        replay::Player,
         state::Session,
         timeline::{Moment, Timeline, TimelineBucket, TimelineRequest},
         watchers::Streams,
@@ -53,6 +54,15 @@ impl View for Timelines {
         let stream = session.begin_timeline(&running.engine, self.request, now_ns)?;
         running.next_tick_ns = running.next_tick_ns.min(next_ns);
         Ok(stream)
+    }
+
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.timeline(session, &self.request, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {
