@@ -58,10 +58,16 @@ pub const RECORD: &str = help!(
   profiler flame --from a.profrec 'handle_request[>= p95]' --diff -o slow.svg
   profiler flame --from a.profrec 'handle_request[>= p99.9]' --time 20s..40s -o slower.svg
   profiler latency --from a.profrec --json
+  profiler record -p 4211 main.cc:1310 --print n --timeline --waits -o b.profrec
+  profiler trace --from b.profrec --time 10s..20s
+  profiler timeline --from b.profrec -o counters.svg
+  profiler waits --from b.profrec
 
 A recording holds the data of flame graphs and latency: samples, the ends of calls in which samples
 were taken, and a histogram of durations. Which calls are slow is decided afterwards, and for which
-part of the time. Calls that conditions on values rule out are not recorded."
+part of the time. Calls that conditions on values rule out are not recorded. Hits, counters and waits
+are in it where they are asked for: with a line at the end of the scope, --trace or --print, with
+--timeline or -e, and with --waits."
 );
 
 /// `profiler self --help`.

@@ -383,6 +383,8 @@ pub struct Record {
     pub on: Vec<On>,
     /// Counters over time that are recorded, too.
     pub counters: Option<v1::WatchTimelineRequest>,
+    /// Waits are recorded, too.
+    pub waits: bool,
     /// How long it goes on once that has happened.
     pub after: Duration,
 }

@@ -102,8 +102,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         ),
         Verb::Diff(args) => diff(args)?,
         Verb::Waits(mut args) => (
-            not_recorded(&args.recording, Instead::Waits)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             Request::Waits(waits(args)?),
         ),
         Verb::Timeline(mut args) => (
@@ -187,7 +186,6 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
 #[derive(Clone, Copy)]
 enum Instead {
     Spans,
-    Waits,
     Syscalls,
     Explain,
 }
@@ -198,14 +196,11 @@ impl Instead {
             Self::Spans => {
                 "spans: a recording keeps how long calls took, not what each did: `latency --from` lists the slowest of its end, `flame --from FILE 'f[>= p99]'` shows where slow ones spent their time"
             }
-            Self::Waits => {
-                "waits: who was waited for is not recorded: `flame --from FILE 'f[>= p99]' --off-cpu` shows where slow calls waited"
-            }
             Self::Syscalls => {
                 "syscalls: system calls are not recorded: record the ones in question as steps, as in 'f/syscall:read', for `latency --from`"
             }
             Self::Explain => {
-                "explain: values and lines are not recorded: `flame --from FILE 'f[>= p95]' --diff` shows what slow calls do more of"
+                "explain: a recording cannot be searched for what slow calls have in common: `flame --from FILE 'f[>= p95]' --diff` shows what slow calls do more of"
             }
         }
     }
@@ -216,7 +211,7 @@ fn not_recorded(args: &NotFromArgs, instead: Instead) -> Result<(), Failure> {
     match &args.from {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format!(
-            "{}. Of a recording, flame, latency, trace, timeline, top, tui and diff are shown; for this, look at the process itself (-p PID).",
+            "{}. Of a recording, flame, latency, trace, timeline, waits, top, tui and diff are shown; for this, look at the process itself (-p PID).",
             instead.words()
         ))),
     }

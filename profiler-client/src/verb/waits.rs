@@ -1,7 +1,8 @@
 //! `profiler waits`.
 
+use std::time::Duration;
+
 use profiler_proto::v1;
-use tokio::time::Instant;
 
 use super::{interruptible, target};
 use crate::{
@@ -53,16 +54,16 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
         .await?;
 
     if state.started {
-        finish(&request, &state, live, began)?;
+        finish(&request, &state, live, attached.elapsed(began))?;
     }
     ended.result(state.started)
 }
 
-fn finish(request: &Waits, state: &WaitsState, live: Redrawn, began: Instant) -> Result<(), Failure> {
+fn finish(request: &Waits, state: &WaitsState, live: Redrawn, elapsed: Duration) -> Result<(), Failure> {
     if request.json {
         return output::ndjson(waits_json::waits(state));
     }
     live.print(&waits::waits(state))?;
-    note(&waits::summary(state, began.elapsed()));
+    note(&waits::summary(state, elapsed));
     Ok(())
 }

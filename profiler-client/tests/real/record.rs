@@ -649,6 +649,62 @@ fn recorded_counters_add_up_to_those_that_were_watched() {
     assert_eq!(daemon.stop(), Some(0));
 }
 
+/// The tree of waits, without numbers of frames, and what it comes to.
+fn waits(objects: Vec<Value>) -> (Vec<Value>, Value) {
+    let mut nodes = objects;
+    let mut summary = nodes.pop().unwrap();
+    assert_eq!(summary["type"], "summary");
+    let summary = summary.as_object_mut().unwrap();
+    for changing in ["cost", "watched_ns", "dropped"] {
+        summary.remove(changing);
+    }
+    (nodes, Value::from(summary.clone()))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn recorded_waits_are_those_that_were_watched() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let mut target = Fixture::start("locks", &["100".to_owned()]);
+    let pid = target.pid().to_string();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s"])
+        .status(0);
+    let start = |arguments: &[&str]| {
+        Running::start(through(
+            &daemon.socket,
+            &[arguments, &["--session", "s"]].concat(),
+        ))
+    };
+    let recorder = start(&["record", "-o", file, "--waits"]);
+    let live = start(&["waits", "--json"]);
+    until_watched_by(&daemon, 2);
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let asked = |more: &[&str]| {
+        let arguments = [&["waits", "--json", "--from", file], more].concat();
+        waits(run(profiler(&arguments)).status(0).objects())
+    };
+    let (live, of_live) = waits(live.end().status(0).objects());
+    let (recorded, of_recorded) = asked(&[]);
+    println!(
+        "{of_live}\n{of_recorded}\n{} {} nodes",
+        live.len(),
+        recorded.len()
+    );
+    assert!(number(&of_live, "waits") > 50, "{of_live}");
+    assert_eq!(of_recorded, of_live);
+    assert_eq!(recorded, live);
+    let (_, of_part) = asked(&["--time", "..1s"]);
+    assert!(number(&of_part, "waits") < number(&of_live, "waits"), "{of_part}");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_redacted_recording_has_functions_and_not_whose_they_are() {

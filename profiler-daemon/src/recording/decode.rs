@@ -25,9 +25,9 @@ use super::{
 use crate::{
     kernel::{Activity, HitCounts, ProbeCounts},
     session::{
-        Cost, ExitMethod, FunctionInfo, HitReading, NamedStack, Recorded, RecordedExpression,
+        Cost, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded, RecordedExpression,
         RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
-        RecordedStep, Task, TracedPlace,
+        RecordedStep, RecordedWait, Task, TracedPlace,
     },
 };
 
@@ -66,6 +66,10 @@ pub struct Batch {
     pub hit_counts: Vec<HitReading>,
     /// Counters over time, where they are wanted and were recorded.
     pub counted: Option<RecordedCounts>,
+    /// Waits, where they are wanted.
+    pub waits: Vec<RecordedWait>,
+    /// Who was off the CPU, where that is told and waits are wanted.
+    pub off_cpu: Option<OffAtFirst>,
     /// What threads are called that are told with it.
     pub threads: Vec<TaskOf>,
     /// What became of samples and of ends on their way, by counter.
@@ -157,6 +161,8 @@ impl Decoder {
             hits,
             hit_counts,
             counted: over_time,
+            waits,
+            off_cpu,
             ..
         } = message;
         if begins_anew {
@@ -211,6 +217,16 @@ impl Decoder {
         } else {
             records.into_iter().flatten().collect()
         };
+        let (mut told_waits, mut off_cpu) = (Vec::new(), off_cpu);
+        if self.also == Some(Also::Waits) {
+            let mut last_ns = from_ns;
+            for wait in waits {
+                told_waits.push(self.wait(wait, &mut last_ns)?);
+            }
+        } else {
+            off_cpu = None;
+        }
+        let off_cpu = off_cpu.map(|told| self.off_cpu(&told)).transpose()?;
         let cost = cost.unwrap_or_default();
         Ok(Batch {
             from_ns,
@@ -223,6 +239,8 @@ impl Decoder {
                 .map(hit_counted)
                 .collect::<Result<_, _>>()?,
             threads: tasks,
+            waits: told_waits,
+            off_cpu,
             counted: (over_time.filter(|_| self.also == Some(Also::Counters)))
                 .map(counters::read)
                 .transpose()?,
@@ -339,13 +357,24 @@ impl Decoder {
         }))
     }
 
-    /// The stack of a hit.
-    fn hit_stack(&mut self, stack: v1::RecordedStack) -> Result<Arc<NamedStack>, Damaged> {
-        let frames = self.stack(stack.node)?;
+    /// The frames that lead to a node, which are made anew; a message has only so many.
+    pub(super) fn counted_stack(&mut self, node: u32) -> Result<Vec<FrameId>, Damaged> {
+        let frames = self.stack(node)?;
         self.made += frames.len();
         if self.made > MAX_STACK_FRAMES_OF_MESSAGE {
             return Err(Damaged);
         }
+        Ok(frames)
+    }
+
+    /// The frame of a number.
+    pub(super) fn told_frame(&self, id: u32) -> Result<FrameId, Damaged> {
+        self.frames.get(&id).copied().ok_or(Damaged)
+    }
+
+    /// The stack of a hit.
+    fn hit_stack(&mut self, stack: v1::RecordedStack) -> Result<Arc<NamedStack>, Damaged> {
+        let frames = self.counted_stack(stack.node)?;
         let complete = !stack.incomplete;
         Ok(Arc::new(NamedStack { frames, complete }))
     }
@@ -417,15 +446,17 @@ impl Decoder {
 
 /// The spans that were open when a sample was taken.
 pub(super) fn spans(sample: &v1::RecordedSample, ts_ns: u64) -> Vec<SpanRef> {
-    let spans = sample.spans.iter();
-    spans
-        .map(|span| SpanRef {
-            probe: ProbeId(span.probe),
-            gates: span.gates,
-            sequence: span.sequence,
-            start_ns: ts_ns.saturating_sub_signed(span.before_ns),
-        })
-        .collect()
+    sample.spans.iter().map(|open| span(open, ts_ns)).collect()
+}
+
+/// A span that was open at a time.
+pub(super) fn span(open: &v1::RecordedSpan, ts_ns: u64) -> SpanRef {
+    SpanRef {
+        probe: ProbeId(open.probe),
+        gates: open.gates,
+        sequence: open.sequence,
+        start_ns: ts_ns.saturating_sub_signed(open.before_ns),
+    }
 }
 
 /// The end of a span of a process's thread.

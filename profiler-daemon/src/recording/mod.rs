@@ -6,6 +6,7 @@
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
 //! | `trigger` | what a recording waits for |
+//! | `waits` | waits of threads |
 //! | `values` | values of hits in messages |
 
 mod counters;
@@ -15,6 +16,7 @@ mod summary;
 mod tests;
 mod trigger;
 pub(crate) mod values;
+mod waits;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -141,6 +143,8 @@ pub enum Also {
     Hits,
     /// Counters over time.
     Counters,
+    /// Waits.
+    Waits,
 }
 
 /// What is summed up.

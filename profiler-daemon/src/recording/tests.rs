@@ -14,6 +14,7 @@ use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks};
 use proptest::prelude::*;
 use prost::Message as _;
 
+mod more;
 mod summaries;
 
 use super::Recording;
@@ -24,7 +25,7 @@ use crate::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionInfo, Handle,
         LatencyPicture, NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded,
         RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses,
-        TargetSpec, Task, TraceLosses, compare, replay,
+        TargetSpec, Task, TimelineRequest, TraceLosses, compare, replay,
     },
 };
 
@@ -117,6 +118,7 @@ impl Target {
             }),
             spans: SpanLosses::default(),
             own: OwnLosses::default(),
+            off_cpu: None,
             hits: Arc::default(),
             trace: TraceLosses::default(),
             dropped: 0,
@@ -882,12 +884,19 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
-        let mut target = Target::new();
-        let batches = [target.first(), target.next(), target.next()];
-        let mut messages = Messages::default();
+        let mut target = more::target();
+        let first = target.first();
+        let batches = [
+            more::with_more(&target, first),
+            more::next(&mut target),
+            more::next(&mut target),
+        ];
+        let mut messages = Messages::new(true);
         let mut writer = Writer::begin(Vec::new()).unwrap();
         for batch in &batches {
-            let mut content = messages.next(batch).encode_length_delimited_to_vec();
+            let mut message = messages.next(batch);
+            message.counted = Some(more::counted(1, batch));
+            let mut content = message.encode_length_delimited_to_vec();
             for (at, byte) in &changes {
                 let at = at.index(content.len());
                 content[at] = *byte;
@@ -908,6 +917,13 @@ proptest! {
         for scope in ["f[>= p95]", "f", ""] {
             if let Ok(session) = replay.session(scope, 0, u64::MAX) {
                 let _ = replay.flame(&session);
+                let watch = replay.handle.watch_trace(ROOT, session.clone());
+                let _ = replay.runtime.block_on(watch);
+                let watch = replay.handle.watch_waits(ROOT, session.clone(), 1);
+                let _ = replay.runtime.block_on(watch);
+                let request = TimelineRequest { counters: Vec::new(), step_ns: MS, threads: false };
+                let watch = replay.handle.watch_timeline(ROOT, session.clone(), request);
+                let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_latency(ROOT, session, 1);
                 let _ = replay.runtime.block_on(watch);
             }

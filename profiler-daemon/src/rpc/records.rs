@@ -8,7 +8,11 @@ use std::{
     },
 };
 
-use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_aggregate::waits::{Wait, Waker};
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
@@ -17,8 +21,9 @@ use crate::{
     kernel::{Activity, HitCounts, ProbeCounts},
     recording::values,
     session::{
-        Ending, HitReading, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedPlace,
-        RecordedReached, RecordedSample, RecordedScope, Sampling, SpanLosses, Task, TraceLosses,
+        Ending, HitReading, OffAtFirst, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction,
+        RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedWait, Sampling, SpanLosses,
+        Task, TraceLosses,
     },
 };
 
@@ -61,6 +66,8 @@ struct Told {
     last_ns: u64,
     /// When the hit before was.
     last_hit_ns: u64,
+    /// When the wait before ended.
+    last_wait_ns: u64,
     threads: HashMap<(u32, u32), Thread>,
     last_thread: u32,
     /// Whether a frame of a number was.
@@ -104,6 +111,10 @@ impl Before {
 /// A stream of records on its way to a client.
 #[derive(Default)]
 pub struct Messages {
+    /// Waits are told.
+    waits: bool,
+    /// Who was off the CPU when that was told last.
+    off_cpu: Option<Arc<OffAtFirst>>,
     seq: u64,
     /// All frames, by number.
     frames: Vec<Frame>,
@@ -116,6 +127,14 @@ pub struct Messages {
 }
 
 impl Messages {
+    /// Those of a stream, with waits where these were asked for.
+    pub fn new(waits: bool) -> Self {
+        Self {
+            waits,
+            ..Self::default()
+        }
+    }
+
     /// The next message of the stream.
     pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
         let ids = self.frames.len()..;
@@ -155,6 +174,14 @@ impl Messages {
         }
         self.told.last_ns = batch.from_ns;
         self.told.last_hit_ns = batch.from_ns;
+        self.told.last_wait_ns = batch.from_ns;
+        if let Some(off) = &batch.off_cpu {
+            let is_told = |told: &Arc<OffAtFirst>| Arc::ptr_eq(told, off);
+            if begins_anew || !self.off_cpu.as_ref().is_some_and(is_told) {
+                message.off_cpu = Some(self.told.off_cpu(off, &self.frames, &mut message));
+                self.off_cpu = Some(Arc::clone(off));
+            }
+        }
         let mut records_at_hit = 0;
         for build in &self.builds {
             self.told.tell_frame(*build, &self.frames, &mut message);
@@ -170,6 +197,13 @@ impl Messages {
                     let after_ns = self.told.after(end.end_ns);
                     let end = self.told.span_end(end, after_ns, &self.frames, &mut message);
                     push(&mut message, v1::record::Record::SpanEnd(end));
+                    continue;
+                }
+                Recorded::Wait(wait) => {
+                    if self.waits {
+                        let wait = self.told.wait(wait, &self.frames, &mut message);
+                        message.waits.push(wait);
+                    }
                     continue;
                 }
                 Recorded::Reached(hit, look) => {
@@ -236,12 +270,7 @@ impl Told {
             line_node: line,
             incomplete: !sample.complete,
             spans: (sample.spans.iter())
-                .map(|span| v1::RecordedSpan {
-                    probe: span.probe.0,
-                    sequence: span.sequence,
-                    before_ns: after(span.start_ns, sample.ts_ns),
-                    gates: span.gates,
-                })
+                .map(|open| span(open, sample.ts_ns))
                 .collect(),
         }
     }
@@ -264,6 +293,88 @@ impl Told {
             gates: end.gates,
             hits: end.hits,
         }
+    }
+
+    /// Who was off the CPU.
+    fn off_cpu(
+        &mut self,
+        off: &OffAtFirst,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedOffCpu {
+        let threads = off.threads.iter();
+        v1::RecordedOffCpu {
+            since_ns: off.since_ns,
+            threads: threads
+                .map(|(tgid, tid)| self.thread(*tgid, *tid, frames, message))
+                .collect(),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        recorded: &RecordedWait,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedWait {
+        let Wait {
+            thread: (tgid, tid),
+            place,
+            waiting,
+            lock,
+            times: [left_ns, woken_ns, end_ns],
+            waker,
+            still_ns,
+        } = &recorded.wait;
+        let waker = match waker {
+            Waker::Unseen => None,
+            Waker::GoesOn(holder) => Some(v1::recorded_wait::Waker::GoesOnFrame(
+                self.tell_some(*holder, frames, message),
+            )),
+            Waker::Interrupt(function) => Some(v1::recorded_wait::Waker::InterruptFrame(
+                self.tell_frame(*function, frames, message),
+            )),
+            Waker::Thread {
+                thread: (tgid, tid),
+                place,
+                is_own: _,
+            } => Some(v1::recorded_wait::Waker::Woken(v1::RecordedWaker {
+                thread: self.thread(*tgid, *tid, frames, message),
+                name_frame: self.tell_frame(place.thread, frames, message),
+                node: self.node(&place.stack, frames, message),
+            })),
+        };
+        v1::RecordedWait {
+            thread: self.thread(*tgid, *tid, frames, message),
+            after_ns: after(std::mem::replace(&mut self.last_wait_ns, *end_ns), *end_ns),
+            waited_ns: woken_ns.saturating_sub(*left_ns),
+            runnable_ns: end_ns.saturating_sub(*woken_ns),
+            name_frame: self.tell_frame(place.thread, frames, message),
+            node: self.node(&place.stack, frames, message),
+            waiting: waiting
+                .map_or(v1::Waiting::Unspecified, super::waits::waiting)
+                .into(),
+            lock: lock.map(|lock| v1::RecordedLock {
+                process: lock.process,
+                address: lock.address,
+                name_frame: self.tell_some(lock.name, frames, message),
+                allocated_frame: self.tell_some(lock.allocated, frames, message),
+                memory_frame: self.tell_some(lock.memory, frames, message),
+            }),
+            waker,
+            still_ns: *still_ns,
+            spans: recorded.spans.iter().map(|open| span(open, *end_ns)).collect(),
+        }
+    }
+
+    /// The number of a frame, above 0; 0 of none.
+    fn tell_some(
+        &mut self,
+        frame: Option<FrameId>,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        frame.map_or(0, |frame| self.tell_frame(frame, frames, message))
     }
 
     fn reached(
@@ -394,6 +505,16 @@ impl Told {
             });
         }
         parent
+    }
+}
+
+/// A span that was open at a time.
+fn span(open: &SpanRef, at_ns: u64) -> v1::RecordedSpan {
+    v1::RecordedSpan {
+        probe: open.probe.0,
+        sequence: open.sequence,
+        before_ns: after(open.start_ns, at_ns),
+        gates: open.gates,
     }
 }
 

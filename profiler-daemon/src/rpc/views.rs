@@ -134,7 +134,11 @@ impl ViewService for Views {
         request: Request<v1::WatchRecordsRequest>,
     ) -> Result<Response<Self::WatchRecordsStream>, Status> {
         let caller = arguments::caller(&request)?;
-        let v1::WatchRecordsRequest { session, counters } = request.into_inner();
+        let v1::WatchRecordsRequest {
+            session,
+            counters,
+            waits,
+        } = request.into_inner();
         let name = arguments::name(session)?;
         let counters = match counters {
             Some(request) => {
@@ -144,8 +148,8 @@ impl ViewService for Views {
             }
             None => None,
         };
-        let batches = self.0.watch_records(caller, name).await?;
-        let messages = records::Messages::default();
+        let batches = self.0.watch_records(caller, name, waits).await?;
+        let messages = records::Messages::new(waits);
         Ok(Response::new(Box::pin(stream::unfold(
             Some((batches, messages, counters)),
             |state| async {

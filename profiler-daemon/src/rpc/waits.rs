@@ -64,6 +64,15 @@ pub(super) fn lock(lock: &Lock, frames: &[Frame]) -> v1::Lock {
     }
 }
 
+/// How a thread waits.
+pub(super) fn waiting(waiting: Waiting) -> v1::Waiting {
+    match waiting {
+        Waiting::Sleeping => v1::Waiting::Sleeping,
+        Waiting::Uninterruptible => v1::Waiting::Uninterruptible,
+        Waiting::Stopped => v1::Waiting::Stopped,
+    }
+}
+
 /// What a frame is called; nothing of none.
 fn name(frame: Option<FrameId>, frames: &[Frame]) -> String {
     frame
@@ -96,11 +105,7 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
             message.thread = name(place.thread);
             message.stack = ids(&place.stack);
             message.not_followed_ns = node.own_ns;
-            message.set_waiting(match waiting {
-                Waiting::Sleeping => v1::Waiting::Sleeping,
-                Waiting::Uninterruptible => v1::Waiting::Uninterruptible,
-                Waiting::Stopped => v1::Waiting::Stopped,
-            });
+            message.set_waiting(self::waiting(*waiting));
             v1::WaitKind::Waited
         }
         Kind::Woken(place, is_own) => {

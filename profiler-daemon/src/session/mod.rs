@@ -149,8 +149,8 @@ pub use picture::{
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
 pub(crate) use records::{HitReading, ProbeReading};
 pub use records::{
-    RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
-    RecordedReached, RecordedSample, RecordedScope, RecordedStep,
+    OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
+    RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,
 };
 pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};

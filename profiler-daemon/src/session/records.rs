@@ -2,12 +2,13 @@
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use profiler_aggregate::{
     join::{Awaited, Elsewhere},
     latency::AgeConfig,
     matrix::Cell,
+    waits::{Thread, Wait},
 };
 use profiler_common::{
     probe::ProbeId,
@@ -27,7 +28,7 @@ use super::{
     sampling::Sampling,
     span_losses::{OwnLosses, SpanLosses},
     steps::RunningStep,
-    symbols::{Named, NamedStack, Task},
+    symbols::{Named, NamedStack, NamedWait, Task},
     trace::TraceLosses,
 };
 use crate::kernel::{Activity, Hit, HitCounts, ProbeCounts};
@@ -40,6 +41,9 @@ const MAX_RECORDS: usize = 16_384;
 
 /// Time between batches.
 const BATCH_NS: u64 = 250_000_000;
+
+/// Time after which it is looked again who is off the CPU.
+const OFF_CPU_NS: u64 = 30_000_000_000;
 
 /// What stacks are recorded in.
 pub const GROUPINGS: [Grouping; 2] = [Grouping::Function, Grouping::Line];
@@ -219,6 +223,24 @@ pub struct RecordedReached {
     pub joined: bool,
 }
 
+/// An interval that a thread was off the CPU.
+#[derive(Clone, Debug)]
+pub struct RecordedWait {
+    /// What it was, and who ended it.
+    pub wait: Wait,
+    /// Spans that were open, outermost first.
+    pub spans: Vec<SpanRef>,
+}
+
+/// Threads that were off the CPU at a time from which on all waits are told.
+#[derive(Clone, Debug)]
+pub struct OffAtFirst {
+    /// From when on.
+    pub since_ns: u64,
+    /// By process and number.
+    pub threads: HashSet<Thread>,
+}
+
 /// A record.
 #[derive(Clone, Debug)]
 pub enum Recorded {
@@ -228,6 +250,8 @@ pub enum Recorded {
     SpanEnd(SpanEnd),
     /// A line was reached.
     Reached(RecordedReached, RecordedLook),
+    /// A thread was off the CPU.
+    Wait(Box<RecordedWait>),
     /// A call ended that was looked at where it began. That it ended is a record of its own, before this one.
     Call(SpanEnd, RecordedLook),
 }
@@ -318,6 +342,8 @@ pub struct RecordBatch {
     pub records: Arc<Vec<Recorded>>,
     /// Each probe's counts.
     pub readings: Arc<Vec<ProbeReading>>,
+    /// Who was off the CPU, where waits are recorded; the same as long as it was not looked at again.
+    pub off_cpu: Option<Arc<OffAtFirst>>,
     /// Each place's.
     pub hits: Arc<Vec<HitReading>>,
     /// What became of hits on their way, before the first batch too.
@@ -351,6 +377,8 @@ pub struct Moment<'a> {
 
 /// One who keeps records.
 struct Reader {
+    /// Waits are recorded for it.
+    waits: bool,
     outlet: Outlet<RecordBatch>,
     /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
     frames: usize,
@@ -366,6 +394,8 @@ pub struct Recorder {
     /// Lost of all readers' records.
     too_many: u64,
     from_ns: u64,
+    /// Who was off the CPU when that was looked at last, once waits are told.
+    off_cpu: Option<Arc<OffAtFirst>>,
 }
 
 impl Recorder {
@@ -377,6 +407,7 @@ impl Recorder {
             records: Vec::new(),
             too_many: 0,
             from_ns: now_ns,
+            off_cpu: None,
         }
     }
 
@@ -391,11 +422,12 @@ impl Recorder {
     }
 
     /// Opens a stream. Its first batch is of the time from now on.
-    pub fn watch(&mut self, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
+    pub fn watch(&mut self, waits: bool, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
         // What came before belongs to the others.
         self.publish(moment);
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
         let reader = Reader {
+            waits,
             outlet,
             frames: 0,
             dropped: 0,
@@ -404,6 +436,32 @@ impl Recorder {
         // What is counted already is the beginning.
         self.publish_from(moment, self.readers.len() - 1);
         receiver
+    }
+
+    /// Whether waits are recorded for anybody.
+    pub fn has_waits(&self) -> bool {
+        self.readers.iter().any(|reader| reader.waits)
+    }
+
+    /// Whether it is to be looked again who is off the CPU, so that what came long ago is not needed to understand the rest.
+    pub fn is_to_look(&self, now_ns: u64) -> bool {
+        let is_old = |off: &Arc<OffAtFirst>| now_ns >= off.since_ns.saturating_add(OFF_CPU_NS);
+        self.has_waits() && self.off_cpu.as_ref().is_none_or(is_old)
+    }
+
+    /// Takes who is off the CPU.
+    pub fn set_off_cpu(&mut self, off: OffAtFirst) {
+        self.off_cpu = Some(Arc::new(off));
+    }
+
+    /// Takes a wait.
+    pub fn take_wait(&mut self, named: &NamedWait) {
+        if self.has_waits() {
+            self.push(Recorded::Wait(Box::new(RecordedWait {
+                wait: named.wait.clone(),
+                spans: named.spans.clone(),
+            })));
+        }
     }
 
     /// Open streams.
@@ -471,6 +529,7 @@ impl Recorder {
             counts: moment.readings.hit_counts(place.probe),
         });
         let batch = RecordBatch {
+            off_cpu: self.off_cpu.clone(),
             hits: Arc::new(hits.collect()),
             trace: moment.trace,
             from_ns: self.from_ns,
@@ -489,6 +548,7 @@ impl Recorder {
         let records = batch.records.len() as u64;
         for reader in self.readers.iter_mut().skip(first) {
             let batch = RecordBatch {
+                off_cpu: batch.off_cpu.clone().filter(|_| reader.waits),
                 frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
                 ..batch.clone()

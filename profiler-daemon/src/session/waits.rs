@@ -6,6 +6,7 @@ use profiler_aggregate::{
     join::Level,
     waits::{Node, Thread, Total, Wait, Waits, Waker},
 };
+use profiler_common::record::SpanRef;
 use profiler_symbolize::Frame;
 
 use super::{
@@ -45,12 +46,16 @@ pub type Pids = HashSet<u32>;
 impl NamedWait {
     /// The wait, with whether who ended it is one of the target's.
     pub fn of_target(&self, pids: &Pids) -> Wait {
-        let mut wait = self.wait.clone();
-        if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
-            *is_own = pids.contains(&thread.0);
-        }
-        wait
+        of_target(&self.wait, pids)
     }
+}
+
+fn of_target(wait: &Wait, pids: &Pids) -> Wait {
+    let mut wait = wait.clone();
+    if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
+        *is_own = pids.contains(&thread.0);
+    }
+    wait
 }
 
 /// Waits of a session's threads.
@@ -85,6 +90,17 @@ impl WatchedWaits {
         }
     }
 
+    /// Those of a recording from a time on, of these processes; who of them was off the CPU when it was told first.
+    pub fn recorded(inside: Option<Level>, pids: Pids, off_at_first: HashSet<Thread>, since_ns: u64) -> Self {
+        Self {
+            waits: Waits::new(off_at_first),
+            inside,
+            since_ns: Some(since_ns),
+            pids,
+            before: Sampling::default(),
+        }
+    }
+
     /// Takes no more waits of a process.
     pub fn lose(&mut self, pid: u32) {
         self.pids.remove(&pid);
@@ -99,18 +115,23 @@ impl WatchedWaits {
 
     /// Takes a wait.
     pub fn take(&mut self, named: &NamedWait) {
+        self.take_of(&named.wait, &named.spans, u64::MAX);
+    }
+
+    /// Takes a wait in some spans, which is shown where it ended by a time.
+    pub fn take_of(&mut self, wait: &Wait, spans: &[SpanRef], until_ns: u64) {
         let Some(since_ns) = self.since_ns else { return };
-        if !self.pids.contains(&named.wait.thread.0) {
+        if !self.pids.contains(&wait.thread.0) {
             return;
         }
-        let mut wait = named.of_target(&self.pids);
+        let mut wait = of_target(wait, &self.pids);
         if self.inside.is_some() {
             // A call is held up by its own waits, whatever other threads do.
             wait.still_ns = None;
         }
         let inside = self.inside.as_ref();
-        let is_inside = inside.is_none_or(|level| named.spans.iter().any(|span| level.holds(span)));
-        let asked = is_inside && wait.times[0] >= since_ns;
+        let is_inside = inside.is_none_or(|level| spans.iter().any(|span| level.holds(span)));
+        let asked = is_inside && wait.times[0] >= since_ns && wait.times[2] <= until_ns;
         self.waits.take(&wait, asked);
     }
 

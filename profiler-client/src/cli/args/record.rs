@@ -84,6 +84,9 @@ pub struct RecordArgs {
     /// Count each thread by itself as well. Implies --timeline
     #[arg(long)]
     pub threads: bool,
+    /// Record waits as well, each with who ended it, for `waits --from`
+    #[arg(long)]
+    pub waits: bool,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

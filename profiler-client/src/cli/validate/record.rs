@@ -41,6 +41,7 @@ pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
         redact: false,
         on: Vec::new(),
         counters: None,
+        waits: false,
         after: Duration::ZERO,
     })
 }
@@ -144,6 +145,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         redact: args.redact,
         on,
         counters,
+        waits: args.waits,
         after: args.after.0,
     })
 }

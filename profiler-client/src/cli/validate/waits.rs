@@ -6,11 +6,20 @@ use super::{
         exit::Failure,
         request::{SessionChoice, Waits},
     },
-    session::watched,
+    session::{recorded, watched},
 };
 
 pub(super) fn waits(args: WaitsArgs) -> Result<Waits, Failure> {
-    let mut session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
+    let is_recorded = args.recording.from.is_some();
+    if is_recorded && args.allocations {
+        return Err(Failure::usage(
+            "What was allocated is not looked for in a recording: leave --allocations out.",
+        ));
+    }
+    let mut session = match recorded(&args.recording, args.scope.as_ref())? {
+        Some(session) => session,
+        None => watched(args.session, args.target, args.scope, args.probing, &args.symbols)?,
+    };
     if let SessionChoice::Make(create) = &mut session {
         create.allocations = args.allocations;
     }

@@ -44,6 +44,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         let watch = v1::WatchRecordsRequest {
             session: attached.session.name.clone(),
             counters: request.counters.clone(),
+            waits: request.waits,
         };
         let stream = client.watch_records(watch).await?.into_inner();
         let target = target::label(&connection, &attached.session).await;

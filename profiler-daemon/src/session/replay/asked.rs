@@ -25,6 +25,11 @@ pub struct AskedStep {
 }
 
 impl AskedStep {
+    /// The step itself.
+    pub fn text(&self) -> Step {
+        self.step.clone()
+    }
+
     /// Asks what another step asks, of the calls that were counted.
     pub fn ask(&mut self, other: Self) {
         self.step = other.step;

@@ -11,6 +11,7 @@
 //! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
 //! | `summed` | which questions a minute's sums answer |
+//! | `waits` | who was waited for |
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
@@ -22,6 +23,7 @@ mod counts;
 mod hits;
 mod play;
 mod summed;
+mod waits;
 
 use std::{
     collections::BTreeMap,
@@ -49,6 +51,7 @@ use super::{
     state::{MAX_HISTORY, Terms},
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
+    waits::WaitsPicture,
     watchers::Watchers,
 };
 pub use summed::{SummedSteps, of as summed_steps};
@@ -105,6 +108,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
             threads: false,
         };
         let _ = counters::timeline(&mut recording, scope.as_ref(), part, &request, &|| true);
+        let _ = waits::waits(&mut recording, scope.as_ref(), part, &|| true);
     }
     Ok(())
 }
@@ -452,6 +456,19 @@ impl Player {
         counters::timeline(&mut self.recording, scope.as_ref(), part, request, is_awaited)
     }
 
+    /// Who the threads of a session waited for.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, or that was not recorded or cannot be read.
+    pub fn waits(
+        &mut self,
+        name: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+        let (scope, part) = self.part_of(name, "waits")?;
+        waits::waits(&mut self.recording, scope.as_ref(), part, is_awaited)
+    }
+
     /// What a session looks at that shows one recording.
     ///
     /// # Errors
@@ -567,7 +584,7 @@ fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result
 pub fn not_recorded() -> SessionError {
     SessionError::new(
         Reason::ArgumentInvalid,
-        "a recording has flame graphs and latency: for other views, run the command on the process itself",
+        "a recording has flame graphs and latency, and the hits, counters and waits that were asked for: for other views, run the command on the process itself",
     )
 }
 

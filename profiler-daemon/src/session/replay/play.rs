@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// Why records are missing that were lost before they were written.
-const DROPPED: &str = "recording_behind";
+pub const DROPPED: &str = "recording_behind";
 
 /// Why records are missing of kinds that a newer version has written.
 const UNKNOWN: &str = "newer_format";
@@ -691,6 +691,8 @@ impl Played {
                     }
                 }
                 Recorded::SpanEnd(end) => self.span_end(end),
+                // They are read by themselves.
+                Recorded::Wait(_) => {}
                 Recorded::Reached(hit, look) => {
                     if let Some(hits) = &mut self.hits
                         && let Some(waiting) = hits.reached(hit, look)
@@ -994,7 +996,7 @@ fn is_joined(end: &SpanEnd) -> bool {
 }
 
 /// Whether something is counted by this name.
-fn is_counter(name: &str) -> bool {
+pub fn is_counter(name: &str) -> bool {
     let trace = TraceLosses::default().counters();
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();

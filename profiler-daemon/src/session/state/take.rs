@@ -67,6 +67,11 @@ impl Session {
                 }
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
+                    if self.looks_at(wait.wait.thread.0)
+                        && let Some(records) = &mut self.records
+                    {
+                        records.take_wait(wait);
+                    }
                     if let Some(waits) = &mut self.waits {
                         waits.take(wait);
                     }

@@ -11,8 +11,8 @@ mod spans;
 mod syscalls;
 mod timeline;
 mod trace;
-mod unknown;
-mod waits;
+pub(in super::super) mod unknown;
+pub(in super::super) mod waits;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -10,19 +10,24 @@ use crate::{
     kernel::{Engine, Times},
     session::{
         command::{Caller, Handle, Purpose},
+        cost::monotonic_ns,
         error::{Reason, SessionError},
         picture::FlameTimes,
-        records::{GROUPINGS, Moment, RecordBatch, RecordedScope, Recorder},
+        records::{GROUPINGS, Moment, OffAtFirst, RecordBatch, RecordedScope, Recorder},
         sampling::Sampling,
         span_losses::SpanLosses,
         state::Session,
         symbols::{Dropped, Wanted},
+        waits::off_the_cpu,
         watchers::Streams,
     },
 };
 
 /// A client asks for them.
-pub struct Records;
+pub struct Records {
+    /// Waits are recorded, too.
+    waits: bool,
+}
 
 impl View for Records {
     type Stream = mpsc::Receiver<RecordBatch>;
@@ -54,7 +59,7 @@ impl View for Records {
             running.symbols.dropped(),
             now_ns,
         );
-        let stream = recorder.watch(&session.records_moment(&tick));
+        let stream = recorder.watch(self.waits, &session.records_moment(&tick));
         session.records = Some(recorder);
         Ok(stream)
     }
@@ -77,7 +82,9 @@ impl View for Records {
         } else {
             FlameTimes::OnCpu
         };
-        times.sampled(session.divides())
+        let times = times.sampled(session.divides());
+        let has_waits = session.records.as_ref().is_some_and(Recorder::has_waits);
+        if has_waits { times.or(Times::WAITS) } else { times }
     }
 
     fn wanted(session: &Session) -> Wanted {
@@ -120,8 +127,9 @@ impl Handle {
         &self,
         caller: Caller,
         name: String,
+        waits: bool,
     ) -> Result<mpsc::Receiver<RecordBatch>, SessionError> {
-        self.watch(caller, name, Records).await
+        self.watch(caller, name, Records { waits }).await
     }
 }
 
@@ -164,7 +172,24 @@ impl Session {
         }
     }
 
+    /// Looks who is off the CPU, where waits are recorded by now and that is to be told.
+    pub(in super::super) fn look_off_cpu(&mut self, now_ns: u64) {
+        let is_sampled = self.sampled_from.is_sampled();
+        let pids = self.pids();
+        if let Some(recorder) = self.records.as_mut().filter(|_| is_sampled)
+            && recorder.is_to_look(now_ns)
+        {
+            recorder.set_off_cpu(OffAtFirst {
+                threads: pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect(),
+                since_ns: monotonic_ns(),
+            });
+        }
+    }
+
     fn hand_over_records(&mut self, tick: &Tick<'_>) {
+        if !tick.is_last() {
+            self.look_off_cpu(tick.now_ns);
+        }
         let moment = self.records_moment(tick);
         if let Some(recorder) = &mut self.records {
             recorder.publish(&moment);

@@ -16,6 +16,7 @@ use crate::{
         command::{Caller, Handle},
         cost::monotonic_ns,
         error::SessionError,
+        replay::Player,
         sampling::Sampling,
         state::Session,
         symbols::Dropped,
@@ -24,7 +25,8 @@ use crate::{
     },
 };
 
-const WAITS: Unknown = Unknown {
+/// What is refused.
+pub const WAITS: Unknown = Unknown {
     by_duration: "waits cannot be filtered by call duration, which is unknown until the call ends: remove the condition on it",
     by_return: "waits cannot be filtered by return value, which is unknown until the call ends: remove the condition on it",
     at_line: "waits are those of a function or a call, not of a line: put its function in front of it, as in f/main.cc:1310",
@@ -52,6 +54,15 @@ impl View for Waits {
         let stream = session.streams.waits.add((), self.interval_ns, now_ns + FIRST_NS);
         session.settle_waits(&running.engine, running.symbols.dropped());
         Ok(stream)
+    }
+
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.waits(session, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {
@@ -145,6 +156,7 @@ impl Session {
         if let Some(waits) = self.waits.as_mut().filter(|_| is_sampled) {
             waits.begin(&pids, monotonic_ns);
         }
+        self.look_off_cpu(monotonic_ns());
         if let Some(chains) = self.chains.as_mut().filter(|_| is_sampled) {
             chains.begin(&pids);
         }

@@ -1,0 +1,257 @@
+//! Hits, counters and waits of a recording that was made up.
+
+use std::{collections::HashSet, sync::Arc};
+
+use profiler_aggregate::waits::{Place, Wait, Waiting, Waker};
+use profiler_plan::values::{Reading, Value};
+
+use super::*;
+use crate::{
+    kernel::HitCounts,
+    session::{
+        HitReading, NamedStack, OffAtFirst, RecordedExpression, RecordedLook, RecordedPlace, RecordedWait,
+        TimelineRequest, TraceBatch, TracedPlace,
+    },
+};
+
+const TGID: u32 = 40;
+const TID: u32 = 41;
+
+/// A target whose calls are looked at where they begin, which waits once in each batch.
+pub fn target() -> Target {
+    let mut target = Target::new();
+    let place = RecordedPlace {
+        probe: PROBE,
+        place: Arc::new(TracedPlace {
+            site: "f".to_owned(),
+            function: "f".to_owned(),
+            file: String::new(),
+            line: 0,
+            module: "a".to_owned(),
+            address: 0x1000,
+        }),
+        is_call: true,
+        shown_per_second: 0,
+        expressions: vec![RecordedExpression {
+            expression: "n".into(),
+            type_name: "int".into(),
+        }],
+    };
+    target.scope = Arc::new(RecordedScope {
+        places: vec![place],
+        pids: vec![TGID],
+        ..scope("f")
+    });
+    target
+}
+
+/// The next batch, with what was read in each call, its number, and a wait behind them.
+pub fn next(target: &mut Target) -> RecordBatch {
+    let batch = target.next();
+    let mut records = Vec::new();
+    let mut number = target.calls - CALLS;
+    for record in batch.records.iter() {
+        records.push(record.clone());
+        if let Recorded::SpanEnd(end) = record {
+            number += 1;
+            let look = RecordedLook {
+                values: vec![Reading::Ok(Value::Signed(i128::from(number)))],
+                stack: Some(Arc::new(NamedStack {
+                    frames: target.fast.clone(),
+                    complete: true,
+                })),
+            };
+            records.push(Recorded::Call(*end, look));
+        }
+    }
+    let place = Place {
+        thread: target.task.thread,
+        stack: target.slow.clone().into(),
+    };
+    let wait = Wait {
+        thread: (TGID, TID),
+        place: place.clone(),
+        waiting: Some(Waiting::Sleeping),
+        lock: None,
+        times: [batch.from_ns + MS, batch.from_ns + 3 * MS, batch.from_ns + 4 * MS],
+        waker: Waker::Thread {
+            thread: (TGID, TID + 1),
+            place,
+            is_own: true,
+        },
+        still_ns: None,
+    };
+    let spans = Vec::new();
+    records.push(Recorded::Wait(Box::new(RecordedWait { wait, spans })));
+    with_more(
+        target,
+        RecordBatch {
+            records: Arc::new(records),
+            ..batch
+        },
+    )
+}
+
+pub fn with_more(target: &Target, batch: RecordBatch) -> RecordBatch {
+    RecordBatch {
+        off_cpu: Some(Arc::new(OffAtFirst {
+            since_ns: BEGIN_NS,
+            threads: HashSet::from([(TGID, TID)]),
+        })),
+        hits: Arc::new(vec![HitReading {
+            probe: PROBE,
+            counts: HitCounts {
+                reached: target.calls,
+                ..HitCounts::default()
+            },
+        }]),
+        ..batch
+    }
+}
+
+/// A bucket of counters of a batch, of which each counts its number.
+pub fn counted(number: u64, batch: &RecordBatch) -> v1::RecordedCounters {
+    v1::RecordedCounters {
+        counters: vec!["cs".to_owned()],
+        buckets: vec![v1::WatchTimelineResponse {
+            from_ns: batch.from_ns,
+            to_ns: batch.to_ns,
+            counts: vec![v1::Count {
+                unknown: false,
+                count: number,
+                share: 1.0,
+            }],
+            calls: Some(CALLS),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// A recording of four batches.
+fn recorded(path: &Path) {
+    let mut target = target();
+    let first = target.first();
+    let mut batches = vec![with_more(&target, first)];
+    batches.extend((0..4).map(|_| next(&mut target)));
+    let mut messages = Messages::new(true);
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    for (number, batch) in (0..).zip(&batches) {
+        let mut message = messages.next(batch);
+        message.counted = (number > 0).then(|| counted(number, batch));
+        writer
+            .write(of_records(&message), &message.encode_length_delimited_to_vec())
+            .unwrap();
+    }
+    fs::write(path, writer.into_inner()).unwrap();
+}
+
+impl Replay {
+    fn trace(&self, session: &str) -> Vec<TraceBatch> {
+        let watch = self.handle.watch_trace(ROOT, session.to_owned());
+        let mut stream = self.runtime.block_on(watch).unwrap();
+        std::iter::from_fn(|| stream.try_recv().ok()).collect()
+    }
+}
+
+#[test]
+fn hits_are_those_that_are_asked_for_of_the_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path);
+    let replay = Replay::of(&path);
+    let shown = |scope: &str, batches: std::ops::Range<u64>| {
+        let session = replay
+            .session(scope, batches.start * BATCH_NS, batches.end * BATCH_NS)
+            .unwrap();
+        let [batch] = &replay.trace(&session)[..] else {
+            panic!("one batch has room for all")
+        };
+        assert!(batch.ended.is_some() && batch.lost.is_empty(), "{batch:?}");
+        let values = batch.hits.iter().map(|hit| {
+            let stack = hit.stack.as_deref().unwrap();
+            assert_eq!((stack.frames.len(), &*hit.values[0].type_name), (3, "int"));
+            hit.values[0].reading.clone()
+        });
+        (values.collect::<Vec<_>>(), batch.reached, batch.rejected)
+    };
+    let numbers = |numbers: &[u64]| -> Vec<Reading> {
+        let number = |number: &u64| Reading::Ok(Value::Signed(i128::from(*number)));
+        numbers.iter().map(number).collect()
+    };
+    let all: Vec<u64> = (1..=4 * CALLS).collect();
+    assert_eq!(shown("", 0..4), (numbers(&all), 4 * CALLS, 0));
+    // The last of each batch is slow.
+    let slow = numbers(&[2 * CALLS, 3 * CALLS]);
+    assert_eq!(shown("f[>= 10ms]", 1..3), (slow, 2 * CALLS, 2 * CALLS - 2));
+    assert_eq!(shown("f[>= p99]", 0..1), (numbers(&[CALLS]), CALLS, CALLS - 1));
+}
+
+#[test]
+fn buckets_of_counters_are_added_up_to_those_that_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path);
+    let replay = Replay::of(&path);
+    let buckets = |begin: u64, step_ns| {
+        let session = replay.session("", begin * BATCH_NS, u64::MAX).unwrap();
+        let request = TimelineRequest {
+            counters: Vec::new(),
+            step_ns,
+            threads: false,
+        };
+        let watch = replay.handle.watch_timeline(ROOT, session, request);
+        let mut stream = replay.runtime.block_on(watch).unwrap();
+        let buckets = std::iter::from_fn(|| stream.try_recv().ok());
+        let counts = buckets.map(|bucket| (bucket.counted[0].count.unwrap(), bucket.calls.unwrap()));
+        counts.collect::<Vec<_>>()
+    };
+    assert_eq!(buckets(0, MS), [(1, CALLS), (2, CALLS), (3, CALLS), (4, CALLS)]);
+    assert_eq!(buckets(1, MS), [(2, CALLS), (3, CALLS), (4, CALLS)]);
+    assert_eq!(buckets(0, 2 * BATCH_NS), [(3, 2 * CALLS), (7, 2 * CALLS)]);
+}
+
+#[test]
+fn waits_are_those_of_the_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path);
+    let replay = Replay::of(&path);
+    let total = |begin: u64, end: u64| {
+        let session = replay.session("", begin * BATCH_NS, end * BATCH_NS).unwrap();
+        let watch = replay.handle.watch_waits(ROOT, session, 1);
+        let pictures = replay.runtime.block_on(watch).unwrap();
+        let picture = pictures.borrow().clone().unwrap();
+        assert_eq!(picture.nodes.len() > 1, picture.total.waits > 0);
+        (
+            picture.total.waits,
+            picture.total.waited_ns,
+            picture.total.runnable_ns,
+        )
+    };
+    assert_eq!(total(0, 4), (4, 8 * MS, 4 * MS));
+    assert_eq!(total(1, 3), (2, 4 * MS, 2 * MS));
+}
+
+#[test]
+fn what_was_not_recorded_is_refused_with_the_flag_that_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    super::recorded(&path, 2);
+    let replay = Replay::of(&path);
+    let session = replay.session("", 0, u64::MAX).unwrap();
+    let request = TimelineRequest {
+        counters: Vec::new(),
+        step_ns: MS,
+        threads: false,
+    };
+    let trace = replay.handle.watch_trace(ROOT, session.clone());
+    let trace = replay.runtime.block_on(trace).unwrap_err().to_string();
+    let timeline = replay.handle.watch_timeline(ROOT, session.clone(), request);
+    let timeline = replay.runtime.block_on(timeline).unwrap_err().to_string();
+    let waits = replay.handle.watch_waits(ROOT, session, 1);
+    let waits = replay.runtime.block_on(waits).unwrap_err().to_string();
+    for (said, flag) in [(trace, "--trace"), (timeline, "--timeline"), (waits, "--waits")] {
+        assert!(said.contains(flag), "{said}");
+    }
+}

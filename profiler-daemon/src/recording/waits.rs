@@ -1,0 +1,124 @@
+//! Waits from messages, which somebody may have made up.
+
+use std::sync::Arc;
+
+use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
+use profiler_proto::v1;
+use profiler_symbolize::FrameId;
+
+use super::decode::{Damaged, Decoder, MAX_COUNT, span};
+use crate::session::{OffAtFirst, RecordedWait};
+
+/// Threads that were off the CPU.
+const MAX_OFF_CPU: usize = 1 << 16;
+
+/// Spans that are open in one another.
+const MAX_SPANS: usize = 1024;
+
+impl Decoder {
+    /// Who was off the CPU.
+    pub(super) fn off_cpu(&self, told: &v1::RecordedOffCpu) -> Result<OffAtFirst, Damaged> {
+        if told.threads.len() > MAX_OFF_CPU {
+            return Err(Damaged);
+        }
+        let threads = told.threads.iter().map(|id| {
+            let thread = self.thread(*id)?;
+            Ok((thread.tgid, thread.tid))
+        });
+        Ok(OffAtFirst {
+            since_ns: told.since_ns,
+            threads: threads.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Takes a wait, by the time of the one before.
+    pub(super) fn wait(
+        &mut self,
+        told: v1::RecordedWait,
+        last_ns: &mut u64,
+    ) -> Result<RecordedWait, Damaged> {
+        let waiting = match told.waiting() {
+            v1::Waiting::Unspecified => None,
+            v1::Waiting::Sleeping => Some(Waiting::Sleeping),
+            v1::Waiting::Uninterruptible => Some(Waiting::Uninterruptible),
+            v1::Waiting::Stopped => Some(Waiting::Stopped),
+        };
+        let v1::RecordedWait {
+            thread,
+            after_ns,
+            waited_ns,
+            runnable_ns,
+            name_frame,
+            node,
+            lock,
+            waker,
+            still_ns,
+            spans,
+            ..
+        } = told;
+        let is_too_much = [waited_ns, runnable_ns, still_ns.unwrap_or(0)]
+            .iter()
+            .any(|ns| *ns > MAX_COUNT);
+        if is_too_much || spans.len() > MAX_SPANS {
+            return Err(Damaged);
+        }
+        let end_ns = last_ns.saturating_add_signed(after_ns);
+        *last_ns = end_ns;
+        let woken_ns = end_ns.checked_sub(runnable_ns).ok_or(Damaged)?;
+        let left_ns = woken_ns.checked_sub(waited_ns).ok_or(Damaged)?;
+        let waker = match waker {
+            None => Waker::Unseen,
+            Some(v1::recorded_wait::Waker::GoesOnFrame(holder)) => Waker::GoesOn(self.some_frame(holder)?),
+            Some(v1::recorded_wait::Waker::InterruptFrame(function)) => {
+                Waker::Interrupt(self.told_frame(function)?)
+            }
+            Some(v1::recorded_wait::Waker::Woken(woken)) => Waker::Thread {
+                thread: self.number(woken.thread)?,
+                place: self.place(woken.name_frame, woken.node)?,
+                // Who plays it knows the target's processes.
+                is_own: false,
+            },
+        };
+        let wait = Wait {
+            thread: self.number(thread)?,
+            place: self.place(name_frame, node)?,
+            waiting,
+            lock: lock.map(|lock| self.lock(lock)).transpose()?,
+            times: [left_ns, woken_ns, end_ns],
+            waker,
+            still_ns,
+        };
+        Ok(RecordedWait {
+            wait,
+            spans: spans.iter().map(|open| span(open, end_ns)).collect(),
+        })
+    }
+
+    fn number(&self, thread: u32) -> Result<(u32, u32), Damaged> {
+        self.thread(thread).map(|thread| (thread.tgid, thread.tid))
+    }
+
+    fn lock(&self, lock: v1::RecordedLock) -> Result<Lock, Damaged> {
+        Ok(Lock {
+            process: lock.process,
+            address: lock.address,
+            name: self.some_frame(lock.name_frame)?,
+            allocated: self.some_frame(lock.allocated_frame)?,
+            memory: self.some_frame(lock.memory_frame)?,
+        })
+    }
+
+    fn place(&mut self, name_frame: u32, node: u32) -> Result<Place, Damaged> {
+        let thread = self.told_frame(name_frame)?;
+        let stack: Arc<[FrameId]> = self.counted_stack(node)?.into();
+        Ok(Place { thread, stack })
+    }
+
+    /// The frame of a number; none of 0.
+    fn some_frame(&self, id: u32) -> Result<Option<FrameId>, Damaged> {
+        match id {
+            0 => Ok(None),
+            id => self.told_frame(id).map(Some),
+        }
+    }
+}
