@@ -179,19 +179,7 @@ impl Decoder {
         for told in new_frames {
             self.frames.insert(told.id, frames.intern(frame(told)));
         }
-        let mut tasks = Vec::new();
-        for told in threads {
-            let frame = |id| self.frames.get(&id).copied();
-            let task = frame(told.thread_frame).zip(frame(told.process_frame));
-            let thread = Thread {
-                tgid: told.pid,
-                tid: told.tid,
-                task: task.map(|(thread, process)| Task { thread, process }),
-            };
-            self.threads.insert(told.id, thread);
-            let Thread { tgid, tid, task } = thread;
-            tasks.extend(task.map(|task| TaskOf { tgid, tid, task }));
-        }
+        let tasks = self.take_threads(threads);
         for v1::RecordedNode { id, parent, frame } in nodes {
             let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
             if !is_next || parent >= id {
@@ -217,16 +205,9 @@ impl Decoder {
         } else {
             records.into_iter().flatten().collect()
         };
-        let (mut told_waits, mut off_cpu) = (Vec::new(), off_cpu);
-        if self.also == Some(Also::Waits) {
-            let mut last_ns = from_ns;
-            for wait in waits {
-                told_waits.push(self.wait(wait, &mut last_ns)?);
-            }
-        } else {
-            off_cpu = None;
-        }
-        let off_cpu = off_cpu.map(|told| self.off_cpu(&told)).transpose()?;
+        let has_waits = self.also == Some(Also::Waits);
+        let waits = if has_waits { waits } else { Vec::new() };
+        let off_cpu = off_cpu.filter(|_| has_waits);
         let cost = cost.unwrap_or_default();
         Ok(Batch {
             from_ns,
@@ -239,8 +220,8 @@ impl Decoder {
                 .map(hit_counted)
                 .collect::<Result<_, _>>()?,
             threads: tasks,
-            waits: told_waits,
-            off_cpu,
+            waits: self.waits(waits, from_ns)?,
+            off_cpu: off_cpu.map(|told| self.off_cpu(&told)).transpose()?,
             counted: (over_time.filter(|_| self.also == Some(Also::Counters)))
                 .map(counters::read)
                 .transpose()?,
@@ -253,6 +234,24 @@ impl Decoder {
                 kernel_share: cost.kernel_share,
             },
         })
+    }
+
+    /// Takes threads that are told; gives those of which it is known what they are called.
+    fn take_threads(&mut self, threads: Vec<v1::RecordedThread>) -> Vec<TaskOf> {
+        let mut tasks = Vec::new();
+        for told in threads {
+            let frame = |id| self.frames.get(&id).copied();
+            let task = frame(told.thread_frame).zip(frame(told.process_frame));
+            let thread = Thread {
+                tgid: told.pid,
+                tid: told.tid,
+                task: task.map(|(thread, process)| Task { thread, process }),
+            };
+            self.threads.insert(told.id, thread);
+            let Thread { tgid, tid, task } = thread;
+            tasks.extend(task.map(|task| TaskOf { tgid, tid, task }));
+        }
+        tasks
     }
 
     /// The thread of a number.

@@ -31,12 +31,19 @@ impl Decoder {
         })
     }
 
-    /// Takes a wait, by the time of the one before.
-    pub(super) fn wait(
+    /// Takes the waits of a message of a time.
+    pub(super) fn waits(
         &mut self,
-        told: v1::RecordedWait,
-        last_ns: &mut u64,
-    ) -> Result<RecordedWait, Damaged> {
+        told: Vec<v1::RecordedWait>,
+        from_ns: u64,
+    ) -> Result<Vec<RecordedWait>, Damaged> {
+        let mut last_ns = from_ns;
+        let waits = told.into_iter().map(|wait| self.wait(wait, &mut last_ns));
+        waits.collect()
+    }
+
+    /// Takes a wait, by the time of the one before.
+    fn wait(&mut self, told: v1::RecordedWait, last_ns: &mut u64) -> Result<RecordedWait, Damaged> {
         let waiting = match told.waiting() {
             v1::Waiting::Unspecified => None,
             v1::Waiting::Sleeping => Some(Waiting::Sleeping),

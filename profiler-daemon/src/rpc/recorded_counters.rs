@@ -1,6 +1,6 @@
 //! Counters over time, in messages of records: those of a stream of buckets that goes on beside that of records.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use profiler_proto::v1;
 use tokio::sync::mpsc::Receiver;
@@ -43,7 +43,7 @@ impl RecordedCounters {
             }
             counted.buckets.push(v1::WatchTimelineResponse {
                 counters: Vec::new(),
-                missing: Default::default(),
+                missing: HashMap::new(),
                 scope: String::new(),
                 cost: None,
                 ..message

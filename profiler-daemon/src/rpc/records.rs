@@ -144,7 +144,7 @@ impl Messages {
         self.builds.extend(builds.map(|(id, _)| FrameId(number(id))));
         self.frames.extend(batch.frames.iter().cloned());
         let is_first = self.before.is_none();
-        let before = self.before.get_or_insert_with(|| Before::of(batch));
+        let before = self.before.take().unwrap_or_else(|| Before::of(batch));
         let begins_anew = is_first
             || !Arc::ptr_eq(&before.scope, &batch.scope)
             || batch.from_ns >= self.told.since_ns + ANEW_NS
@@ -172,63 +172,7 @@ impl Messages {
             };
             message.scope = Some(scope(&batch.scope, &before.readings));
         }
-        self.told.last_ns = batch.from_ns;
-        self.told.last_hit_ns = batch.from_ns;
-        self.told.last_wait_ns = batch.from_ns;
-        if let Some(off) = &batch.off_cpu {
-            let is_told = |told: &Arc<OffAtFirst>| Arc::ptr_eq(told, off);
-            if begins_anew || !self.off_cpu.as_ref().is_some_and(is_told) {
-                message.off_cpu = Some(self.told.off_cpu(off, &self.frames, &mut message));
-                self.off_cpu = Some(Arc::clone(off));
-            }
-        }
-        let mut records_at_hit = 0;
-        for build in &self.builds {
-            self.told.tell_frame(*build, &self.frames, &mut message);
-        }
-        for record in batch.records.iter() {
-            let (what, look) = match record {
-                Recorded::Sample(sample) => {
-                    let sample = self.told.sample(sample, &self.frames, &mut message);
-                    push(&mut message, v1::record::Record::Sample(sample));
-                    continue;
-                }
-                Recorded::SpanEnd(end) => {
-                    let after_ns = self.told.after(end.end_ns);
-                    let end = self.told.span_end(end, after_ns, &self.frames, &mut message);
-                    push(&mut message, v1::record::Record::SpanEnd(end));
-                    continue;
-                }
-                Recorded::Wait(wait) => {
-                    if self.waits {
-                        let wait = self.told.wait(wait, &self.frames, &mut message);
-                        message.waits.push(wait);
-                    }
-                    continue;
-                }
-                Recorded::Reached(hit, look) => {
-                    let reached = self.told.reached(hit, &self.frames, &mut message);
-                    (v1::recorded_hit::What::Reached(reached), look)
-                }
-                Recorded::Call(end, look) => {
-                    let after_ns = self.told.after_hit(end.end_ns);
-                    let call = self.told.span_end(end, after_ns, &self.frames, &mut message);
-                    (v1::recorded_hit::What::Call(call), look)
-                }
-            };
-            let records = message.records.len();
-            let stack = look.stack.as_deref();
-            let hit = v1::RecordedHit {
-                records_before: number(records - std::mem::replace(&mut records_at_hit, records)),
-                what: Some(what),
-                values: look.values.iter().map(values::message).collect(),
-                stack: stack.map(|stack| v1::RecordedStack {
-                    node: self.told.node(&stack.frames, &self.frames, &mut message),
-                    incomplete: !stack.complete,
-                }),
-            };
-            message.hits.push(hit);
-        }
+        self.tell_records(batch, begins_anew, &mut message);
         message.calls = (batch.readings.iter())
             .filter_map(|reading| calls(reading, before.readings.get(&reading.probe)))
             .collect();
@@ -242,9 +186,75 @@ impl Messages {
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();
-        *before = Before::of(batch);
+        self.before = Some(Before::of(batch));
         self.seq += 1;
         message
+    }
+
+    /// Tells what came, with the names that are new.
+    fn tell_records(
+        &mut self,
+        batch: &RecordBatch,
+        begins_anew: bool,
+        message: &mut v1::WatchRecordsResponse,
+    ) {
+        self.told.last_ns = batch.from_ns;
+        self.told.last_hit_ns = batch.from_ns;
+        self.told.last_wait_ns = batch.from_ns;
+        if let Some(off) = &batch.off_cpu {
+            let is_told = |told: &Arc<OffAtFirst>| Arc::ptr_eq(told, off);
+            if begins_anew || !self.off_cpu.as_ref().is_some_and(is_told) {
+                message.off_cpu = Some(self.told.off_cpu(off, &self.frames, message));
+                self.off_cpu = Some(Arc::clone(off));
+            }
+        }
+        let mut records_at_hit = 0;
+        for build in &self.builds {
+            self.told.tell_frame(*build, &self.frames, message);
+        }
+        for record in batch.records.iter() {
+            let (what, look) = match record {
+                Recorded::Sample(sample) => {
+                    let sample = self.told.sample(sample, &self.frames, message);
+                    push(message, v1::record::Record::Sample(sample));
+                    continue;
+                }
+                Recorded::SpanEnd(end) => {
+                    let after_ns = self.told.after(end.end_ns);
+                    let end = self.told.span_end(end, after_ns, &self.frames, message);
+                    push(message, v1::record::Record::SpanEnd(end));
+                    continue;
+                }
+                Recorded::Wait(wait) => {
+                    if self.waits {
+                        let wait = self.told.wait(wait, &self.frames, message);
+                        message.waits.push(wait);
+                    }
+                    continue;
+                }
+                Recorded::Reached(hit, look) => {
+                    let reached = self.told.reached(hit, &self.frames, message);
+                    (v1::recorded_hit::What::Reached(reached), look)
+                }
+                Recorded::Call(end, look) => {
+                    let after_ns = self.told.after_hit(end.end_ns);
+                    let call = self.told.span_end(end, after_ns, &self.frames, message);
+                    (v1::recorded_hit::What::Call(call), look)
+                }
+            };
+            let records = message.records.len();
+            let stack = look.stack.as_deref();
+            let hit = v1::RecordedHit {
+                records_before: number(records - std::mem::replace(&mut records_at_hit, records)),
+                what: Some(what),
+                values: look.values.iter().map(values::message).collect(),
+                stack: stack.map(|stack| v1::RecordedStack {
+                    node: self.told.node(&stack.frames, &self.frames, message),
+                    incomplete: !stack.complete,
+                }),
+            };
+            message.hits.push(hit);
+        }
     }
 }
 

@@ -112,7 +112,7 @@ fn look(service: &Service, pid: u32, asked: Asked, scope: String) -> Result<Seen
     let session = service.attach(pid, &scope)?;
     let mut latency = service.watch_latency(&session);
     let mut flame = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OnCpu);
-    let watching = service.handle.watch_records(ROOT, session.name.clone());
+    let watching = service.handle.watch_records(ROOT, session.name.clone(), false);
     let mut batches = service.runtime.block_on(watching)?;
     let begin_ns = now_ns();
     drop(stopped);

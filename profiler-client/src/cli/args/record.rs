@@ -57,6 +57,32 @@ pub struct RecordArgs {
     /// condition [>= 0ns]
     #[arg(long, conflicts_with = "session")]
     pub calls: bool,
+    /// Hits.
+    #[command(flatten)]
+    pub hits: RecordedHitsArgs,
+    /// Counters and waits.
+    #[command(flatten)]
+    pub over_time: RecordedOverTimeArgs,
+    /// How long to record, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// File or folder with symbols or debug information of stripped programs and libraries. Repeatable
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// Which hits are recorded.
+#[derive(Args, Debug)]
+pub struct RecordedHitsArgs {
     /// Record the hits of the scope's last step as well, for `trace --from`: calls that end, with their times. Of a line or
     /// branch, hits are recorded in any case
     #[arg(long, conflicts_with = "session")]
@@ -71,6 +97,11 @@ pub struct RecordArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000),
           conflicts_with = "session")]
     pub limit: u32,
+}
+
+/// What is recorded whatever the scope is.
+#[derive(Args, Debug)]
+pub struct RecordedOverTimeArgs {
     /// Record counters over time as well, for `timeline --from`: those that `timeline` counts by default
     #[arg(long)]
     pub timeline: bool,
@@ -87,19 +118,4 @@ pub struct RecordArgs {
     /// Record waits as well, each with who ended it, for `waits --from`
     #[arg(long)]
     pub waits: bool,
-    /// How long to record, in seconds or with a unit [default: until Ctrl-C]
-    #[arg(long, value_name = "S", value_parser = duration::parse)]
-    pub duration: Option<Span>,
-    /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub frequency: Option<u32>,
-    /// How the session is made.
-    #[command(flatten)]
-    pub making: SessionMakingArgs,
-    /// File or folder with symbols or debug information of stripped programs and libraries. Repeatable
-    #[arg(long, value_name = "PATH")]
-    pub symbols: Vec<PathBuf>,
-    /// Where the daemon is.
-    #[command(flatten)]
-    pub host: HostArgs,
 }

@@ -85,10 +85,15 @@ fn no_calls_inside() -> Failure {
 
 /// The counters over time that are recorded, if any are.
 fn counters(args: &RecordArgs) -> Result<Option<v1::WatchTimelineRequest>, Failure> {
-    let events: Vec<_> = args.events.iter().flat_map(|list| list.0.clone()).collect();
-    if !args.timeline && !args.threads && events.is_empty() {
+    let events: Vec<_> = args
+        .over_time
+        .events
+        .iter()
+        .flat_map(|list| list.0.clone())
+        .collect();
+    if !args.over_time.timeline && !args.over_time.threads && events.is_empty() {
         let without = "--step is the length of buckets of counters: give --timeline, or -e, with it.";
-        return match args.step {
+        return match args.over_time.step {
             Some(_) => Err(Failure::usage(without.to_owned())),
             None => Ok(None),
         };
@@ -96,8 +101,8 @@ fn counters(args: &RecordArgs) -> Result<Option<v1::WatchTimelineRequest>, Failu
     Ok(Some(v1::WatchTimelineRequest {
         session: String::new(),
         counters: events::counters(&events).map_err(Failure::usage)?,
-        step: Some(to_proto(timeline::step(args.step)?)),
-        threads: args.threads,
+        step: Some(to_proto(timeline::step(args.over_time.step)?)),
+        threads: args.over_time.threads,
     }))
 }
 
@@ -112,7 +117,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
             None if args.calls => return Err(no_calls_inside()),
             scope => scope,
         };
-        let records_hits = args.trace || args.stack || !args.print.is_empty();
+        let records_hits = args.hits.trace || args.hits.stack || !args.hits.print.is_empty();
         if records_hits && scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
             return Err(Failure::usage(
                 "Say whose hits to record: a line or a function, e.g. `profiler record -p PID main.cc:1310 --print n -o FILE`.",
@@ -123,9 +128,9 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         create.symbols = absolute(&args.symbols)?;
         if is_of_hits {
             create.capture = Some(v1::Capture {
-                print: print_list::join(args.print)?,
-                hits_per_second: args.limit,
-                stack: args.stack,
+                print: print_list::join(args.hits.print)?,
+                hits_per_second: args.hits.limit,
+                stack: args.hits.stack,
             });
         }
         SessionChoice::Make(create)
@@ -145,7 +150,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         redact: args.redact,
         on,
         counters,
-        waits: args.waits,
+        waits: args.over_time.waits,
         after: args.after.0,
     })
 }

@@ -29,7 +29,7 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     if let Some(recorded) = &mut message.scope {
         recorded.text = scope(&recorded.text)?;
         recorded.warnings = vec![NOTE.to_owned()];
-        for place in recorded.places.iter_mut() {
+        for place in &mut recorded.places {
             place.expressions.clear();
             if let Some(place) = &mut place.place {
                 place.site = last_component(&without_folders(&place.site));

@@ -115,7 +115,7 @@ pub fn timeline(
         let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
         reason.push_str(&missing);
     }
-    taken.end(&begun.scope.into(), Ending::other(reason))
+    taken.end(&begun.scope.into(), &Ending::other(reason))
 }
 
 /// The recorded counters that are asked for.
@@ -251,7 +251,7 @@ impl Taken<'_> {
     fn end(
         mut self,
         scope: &Arc<str>,
-        ended: Ending,
+        ended: &Ending,
     ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
         if let Some(error) = self.failed {
             return Err(error);
