@@ -549,7 +549,7 @@ fn what_was_not_recorded_is_refused_with_what_was() {
     let watch = replay.handle.watch_flame(ROOT, session.clone(), 1, waits);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
     assert!(refused.contains("leave --waits out"), "{refused}");
-    let watch = replay.handle.watch_waits(ROOT, session, 1);
+    let watch = replay.handle.watch_explain(ROOT, session, 1);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
     assert!(refused.contains("flame graphs and latency"), "{refused}");
 }

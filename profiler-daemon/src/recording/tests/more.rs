@@ -81,7 +81,12 @@ pub fn next(target: &mut Target) -> RecordBatch {
         },
         still_ns: None,
     };
-    let spans = Vec::new();
+    let spans = vec![SpanRef {
+        probe: PROBE,
+        gates: 0,
+        sequence: 1,
+        start_ns: batch.from_ns,
+    }];
     records.push(Recorded::Wait(Box::new(RecordedWait { wait, spans })));
     with_more(
         target,
