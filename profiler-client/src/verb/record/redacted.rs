@@ -2,6 +2,8 @@
 //!
 //! Functions' names stay, and the last component of the paths of files.
 
+use std::collections::HashSet;
+
 use profiler_proto::v1;
 use profiler_scope::{Place, Scope};
 
@@ -60,10 +62,14 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     for thread in buckets.flat_map(|bucket| &mut bucket.threads) {
         thread.name.clear();
     }
+    let named = thread_names(&message.waits);
     for frame in &mut message.frames {
         frame.function = without_folders(&frame.function);
         frame.file = last_component(&frame.file);
         frame.module = last_component(&frame.module);
+        if named.contains(&frame.id) {
+            frame.function = format!("threads #{}", frame.id);
+        }
         let is_thread = |thread: &&v1::RecordedThread| thread.thread_frame == frame.id;
         if let Some(thread) = message.threads.iter().find(is_thread) {
             frame.function = format!("thread ({})", thread.tid);
@@ -75,6 +81,21 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     }
     message.final_reason = without_folders(&message.final_reason);
     Ok(())
+}
+
+/// The frames that are what threads are called which waited or woke, and whose stacks locks lie in: each is told with the first
+/// wait that names it.
+fn thread_names(waits: &[v1::RecordedWait]) -> HashSet<u32> {
+    let names = waits.iter().flat_map(|wait| {
+        let waker = match &wait.waker {
+            Some(v1::recorded_wait::Waker::Woken(woken)) => Some(woken.name_frame),
+            Some(v1::recorded_wait::Waker::GoesOnFrame(holder)) => Some(*holder),
+            Some(v1::recorded_wait::Waker::InterruptFrame(_)) | None => None,
+        };
+        let memory = wait.lock.as_ref().map(|lock| lock.memory_frame);
+        [Some(wait.name_frame), waker, memory]
+    });
+    names.flatten().filter(|frame| *frame != 0).collect()
 }
 
 /// A scope's text without the folders of files.
@@ -189,13 +210,41 @@ mod tests {
                     },
                 ],
                 warnings: vec!["/home/secret/bin/server has no symbols".to_owned()],
+                places: vec![v1::RecordedPlace {
+                    place: Some(v1::TracedPlace {
+                        site: "/home/secret/src/a.c:3".to_owned(),
+                        file: "/home/secret/src/a.c".to_owned(),
+                        ..Default::default()
+                    }),
+                    expressions: vec![v1::RecordedExpression {
+                        expression: "secret".to_owned(),
+                        ..Default::default()
+                    }],
+                    ..Default::default()
+                }],
                 ..Default::default()
             }),
             frames: vec![
                 frame(1, "handle", "/home/secret/bin/server"),
                 frame(2, "secret-worker (41)", "[thread]"),
                 frame(3, "server --password secret", "[process]"),
+                frame(4, "secret-worker-*", "[thread]"),
+                frame(5, "stack of secret-worker-1 (41)", "[memory]"),
             ],
+            waits: vec![v1::RecordedWait {
+                name_frame: 4,
+                lock: Some(v1::RecordedLock {
+                    memory_frame: 5,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }],
+            hits: vec![v1::RecordedHit {
+                values: vec![v1::RecordedValue {
+                    value: Some(v1::recorded_value::Value::Unreadable("secret".to_owned())),
+                }],
+                ..Default::default()
+            }],
             threads: vec![v1::RecordedThread {
                 id: 1,
                 pid: 40,

@@ -79,7 +79,7 @@ pub fn next(target: &mut Target) -> RecordBatch {
             place,
             is_own: true,
         },
-        still_ns: None,
+        still_ns: Some(u64::MAX),
     };
     let spans = vec![SpanRef {
         probe: PROBE,

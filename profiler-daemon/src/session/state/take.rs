@@ -102,7 +102,9 @@ impl Session {
                     ..
                 } => {
                     if self.looks_at(*tgid) {
-                        if let Some(records) = &mut self.records {
+                        // Off the CPU they are recorded in calls alone, be it that waits have them taken everywhere.
+                        let is_recorded = *activity == Activity::OnCpu || self.divides();
+                        if let Some(records) = self.records.as_mut().filter(|_| is_recorded) {
                             records.take(record);
                         }
                         if let Some(explain) = &mut self.explain
