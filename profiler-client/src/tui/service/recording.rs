@@ -66,6 +66,7 @@ async fn record(
     let file = NewFile::open(&path, false)?;
     let request = v1::WatchRecordsRequest {
         session: session.name.clone(),
+        ..Default::default()
     };
     let mut stream = client.watch_records(request).await?.into_inner();
     let file = file.take_place().map_err(|error| failed(&error))?;
