@@ -91,7 +91,14 @@ impl Pane {
     pub const fn is_recorded(self) -> bool {
         matches!(
             self,
-            Self::Top | Self::Graph | Self::Latency | Self::Difference | Self::Threads | Self::Losses
+            Self::Top
+                | Self::Graph
+                | Self::Latency
+                | Self::Difference
+                | Self::Threads
+                | Self::Losses
+                | Self::Waits
+                | Self::Timeline
         )
     }
 

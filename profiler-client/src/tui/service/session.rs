@@ -13,7 +13,7 @@ use tonic::{Code, Status, Streaming, transport::Channel};
 use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
 use crate::{
     attached::{Attached, Owned},
-    cli::{exit::Failure, request::SessionChoice},
+    cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
     connect::Connection,
     tui::lens::{FlameView, Target},
     verb::target,
@@ -65,22 +65,18 @@ impl Task {
         };
         let edits = edits.run(self.flame, views);
         let target = match (&self.target, session.pids.first()) {
-            // Nothing more is recorded.
-            (Target::Recording(_) | Target::Profile(_), _) => return edits.await,
+            // It has nothing else.
+            (Target::Profile(_), _) => return edits.await,
+            (Target::Recording(recorded), _) => {
+                v1::target::Target::Recording(recorded_time(Some(recorded.time)))
+            }
             (Target::Exe(exe), _) => v1::target::Target::Executable(exe.clone()),
             (Target::Pid(pid), _) => v1::target::Target::Pid(*pid),
             (Target::Session(_), pid) => v1::target::Target::Pid(pid.copied().unwrap_or(0)),
         };
         let target = v1::Target { target: Some(target) };
-        let counts = counts::count(
-            self.connection.clone(),
-            target.clone(),
-            session.name.clone(),
-            scopes,
-            self.reports.clone(),
-        );
         let template = v1::CreateSessionRequest {
-            target: Some(target),
+            target: Some(target.clone()),
             ..self.making.template.clone()
         };
         let aside = aside::Task {
@@ -91,6 +87,18 @@ impl Task {
             reports: self.reports.clone(),
             wanted: self.aside,
         };
+        if matches!(self.target, Target::Recording(_)) {
+            // Hits and counts are a process's.
+            tokio::join!(edits, aside.run());
+            return;
+        }
+        let counts = counts::count(
+            self.connection.clone(),
+            target,
+            session.name.clone(),
+            scopes,
+            self.reports.clone(),
+        );
         let hits = hits::Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),

@@ -142,9 +142,8 @@ impl Session {
     pub fn set_costs(&mut self, costs: ProbeCosts<'_>) {
         for step in self.steps.iter_mut() {
             let stepped = costs.stepped(step);
-            let of = |function: &Function| {
-                costs.of_call(function.method, stepped.ends_of(&key(&function.info)))
-            };
+            let of =
+                |function: &Function| costs.of_call(function.method, stepped.ends_of(&key(&function.info)));
             step.functions.set_costs(&of);
         }
     }
