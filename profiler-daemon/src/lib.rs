@@ -11,4 +11,4 @@ mod recording;
 pub mod rpc;
 pub mod session;
 
-pub use recording::{Summaries, Summarizer, Trigger, TriggerError};
+pub use recording::{ColumnWriter, Summaries, Summarizer, Trigger, TriggerError};

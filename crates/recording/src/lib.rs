@@ -42,8 +42,8 @@ pub use writer::{TooLarge, Writer, WrittenChunk};
 /// What a recording begins with.
 pub const MAGIC: &[u8; 8] = b"profrec\n";
 
-/// The version of the format that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+/// The version of the format that is written, and the newest that is read. Since 2, records are in columns.
+pub const VERSION: u32 = 2;
 
 /// Bytes of the prologue.
 pub const PROLOGUE_BYTES: u64 = 12;

@@ -94,7 +94,7 @@ impl<R: Read + Seek> Reader<R> {
         }
         match u32::from_le_bytes(version) {
             0 => return Err(OpenError::NotARecording),
-            VERSION => {}
+            1..=VERSION => {}
             newer => return Err(OpenError::Newer(newer)),
         }
         let mut reader = Self {

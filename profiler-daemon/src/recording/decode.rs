@@ -19,6 +19,7 @@ use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Sta
 
 use super::{
     Also,
+    columns::{ColumnReader, Unpacked},
     counters::{self, RecordedCounts},
     values,
 };
@@ -119,6 +120,9 @@ pub struct Decoder {
     by: Option<Grouping>,
     /// What else is wanted.
     also: Option<Also>,
+    columns: ColumnReader,
+    /// Records of messages that begin before are not wanted.
+    from_ns: u64,
 }
 
 /// What tells stacks apart: a node, and what they stand below.
@@ -142,12 +146,30 @@ impl Decoder {
         }
     }
 
+    /// For records of messages that begin at this time or later.
+    pub fn from(self, from_ns: u64) -> Self {
+        Self { from_ns, ..self }
+    }
+
     /// Takes the next message.
-    pub fn next(&mut self, message: v1::WatchRecordsResponse, frames: &mut Frames) -> Result<Batch, Damaged> {
+    pub fn next(
+        &mut self,
+        mut message: v1::WatchRecordsResponse,
+        frames: &mut Frames,
+    ) -> Result<Batch, Damaged> {
+        if message.begins_anew {
+            *self = Self::new(self.by, self.also).from(self.from_ns);
+        }
+        let unpacked = if message.from_ns < self.from_ns {
+            message.records.clear();
+            Unpacked::Told
+        } else {
+            Unpacked::Records
+        };
+        self.columns.unpack(&mut message, unpacked)?;
         let v1::WatchRecordsResponse {
             from_ns,
             to_ns,
-            begins_anew,
             dropped,
             scope,
             threads,
@@ -165,9 +187,6 @@ impl Decoder {
             off_cpu,
             ..
         } = message;
-        if begins_anew {
-            *self = Self::new(self.by, self.also);
-        }
         self.made = 0;
         let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
             || self.frames.len() + new_frames.len() > MAX_TOLD

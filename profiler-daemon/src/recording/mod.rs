@@ -2,6 +2,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `columns` | messages as files keep them |
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
@@ -9,6 +10,7 @@
 //! | `waits` | waits of threads |
 //! | `values` | values of hits in messages |
 
+mod columns;
 mod counters;
 mod decode;
 mod summary;
@@ -35,6 +37,7 @@ use prost::Message as _;
 use self::decode::Decoder;
 use self::summary::Message;
 pub use self::{
+    columns::ColumnWriter,
     counters::RecordedBucket,
     decode::{Batch, Counted, Damaged, TaskOf},
     summary::{Summaries, Summarizer, Summary},
@@ -126,7 +129,7 @@ struct SummaryPlace {
 /// What is to be read of a recording.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
-    /// From a little before this time on.
+    /// From a little before this time on, and records from then on.
     pub from_ns: u64,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     pub by: Option<Grouping>,
@@ -293,7 +296,7 @@ impl Recording {
                 continue;
             }
             if place.begins_anew {
-                way.told = Some(Decoder::new(by, also));
+                way.told = Some(Decoder::new(by, also).from(from_ns));
             }
             let content = match self.reader.read(place.number) {
                 Ok(content) => Some(content),

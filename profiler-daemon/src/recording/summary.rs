@@ -27,6 +27,7 @@ use prost::Message as _;
 
 use super::{
     Offered, OfferedKind,
+    columns::ColumnWriter,
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
 };
 use crate::{
@@ -341,7 +342,7 @@ impl Minute {
             usual_ns,
             ..
         } = self;
-        let of_calls = v1::CallSummary {
+        let mut of_calls = v1::CallSummary {
             told: Some(v1::WatchRecordsResponse {
                 frames: Vec::new(),
                 nodes: Vec::new(),
@@ -358,6 +359,10 @@ impl Minute {
         };
         let calls = calls.into_iter().map(|(probe, sum)| sum.counted(probe));
         told.calls = calls.collect();
+        ColumnWriter::default().pack(&mut told);
+        if let Some(told) = &mut of_calls.told {
+            ColumnWriter::default().pack(told);
+        }
         let samples = sums.into_iter().map(|sums| v1::SampleSummary {
             told: Some(told.clone()),
             ..sums.summary(&rows, usual_ns, told.to_ns)

@@ -15,9 +15,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 mod more;
+mod columns;
 mod summaries;
 
-use super::Recording;
+use super::{ColumnWriter, Recording};
 use crate::{
     kernel::{Activity, ProbeCounts},
     rpc::records::Messages,
@@ -229,8 +230,10 @@ fn write(path: &Path, batches: &[RecordBatch]) {
 fn write_all(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
     let mut messages = Messages::default();
+    let mut columns = ColumnWriter::default();
     for batch in batches {
-        let message = messages.next(&batch);
+        let mut message = messages.next(&batch);
+        columns.pack(&mut message);
         writer
             .write(of_records(&message), &message.encode_length_delimited_to_vec())
             .unwrap();

@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use profiler_daemon::{Summaries, Summarizer};
+use profiler_daemon::{ColumnWriter, Summaries, Summarizer};
 use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
@@ -38,6 +38,7 @@ pub struct Recorder {
     /// What begins anew in the file, oldest first.
     minutes: VecDeque<Minute>,
     summarizer: Summarizer,
+    columns: ColumnWriter,
     content: Vec<u8>,
     /// Of what the content is.
     chunk: Option<Chunk>,
@@ -138,6 +139,7 @@ impl Recorder {
             kept_from_ns: None,
             minutes: VecDeque::new(),
             summarizer: Summarizer::default(),
+            columns: ColumnWriter::default(),
             content: Vec::new(),
             chunk: None,
             probes: HashSet::new(),
@@ -201,6 +203,7 @@ impl Recorder {
             });
         }
         self.count(&message);
+        self.columns.pack(&mut message);
         let chunk = self.chunk.get_or_insert(Chunk {
             kind: Kind::Records,
             begins_anew: message.begins_anew,

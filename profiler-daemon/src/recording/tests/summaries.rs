@@ -322,14 +322,16 @@ fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
     let mut messages = Messages::default();
     let mut summarizer = Summarizer::default();
+    let mut columns = ColumnWriter::default();
     let write_summaries = |writer: &mut Writer<Vec<u8>>, summaries: &Summaries| {
         for (kind, told, content) in contents(summaries) {
             writer.write(of_summary(kind, told), &content).unwrap();
         }
     };
     for batch in batches {
-        let message = messages.next(&batch);
+        let mut message = messages.next(&batch);
         write_summaries(&mut writer, &summarizer.take(&message));
+        columns.pack(&mut message);
         let content = message.encode_length_delimited_to_vec();
         writer.write(of_records(&message), &content).unwrap();
     }

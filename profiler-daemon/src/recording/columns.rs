@@ -1,0 +1,572 @@
+//! Messages as files keep them: their nodes and records in columns, and back.
+//!
+//! A sample or an end as a message of its own takes as much for saying which number follows as for the numbers, and each has
+//! others of another kind beside it, which compress badly. In columns, most are what is expected, or small.
+//!
+//! Other kinds of records, and what else messages tell, stay as they are.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use foldhash::fast::RandomState;
+use profiler_proto::v1::{self, record::Record};
+
+use super::decode::Damaged;
+
+/// Records of a message that are read: more than are told in one.
+const MAX_RECORDS: usize = 1 << 18;
+
+/// Spans of its samples, all in all.
+const MAX_SPANS: usize = 1 << 22;
+
+/// Places that are known since numbers began anew.
+const MAX_PLACES: usize = 1 << 20;
+
+/// What a record is.
+const OTHER: u8 = 0;
+const SAMPLE: u8 = 1;
+const END: u8 = 2;
+
+/// Where a sample was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Place {
+    function: u32,
+    line: u32,
+    activity: i32,
+    incomplete: bool,
+}
+
+/// A span in the columns, when it began being counted as [`Threads::now_ns`] is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    probe: u32,
+    sequence: u64,
+    began_ns: i64,
+    gates: u32,
+}
+
+/// What is known of a thread in a message.
+#[derive(Default)]
+struct Thread {
+    last_ns: i64,
+    sequence: u64,
+    spans: Vec<Known>,
+}
+
+/// What is known of all threads in a message.
+#[derive(Default)]
+struct Threads {
+    /// When the record before was, in nanoseconds after the message's beginning.
+    now_ns: i64,
+    threads: HashMap<u32, Thread, RandomState>,
+    /// The weight of samples that tell none.
+    usual_ns: u64,
+}
+
+impl Threads {
+    /// Those of a message that begins.
+    fn of_message(message: &v1::WatchRecordsResponse) -> Self {
+        Self {
+            usual_ns: message.weight_ns,
+            ..Self::default()
+        }
+    }
+
+    /// What a sample weighs that tells this.
+    fn weight(&self, told_ns: u64) -> u64 {
+        if told_ns == 0 { self.usual_ns } else { told_ns }
+    }
+
+    /// A thread, and when a record of it is expected that stands for so long a time.
+    fn of(&mut self, thread: u32, weight_ns: u64) -> (&mut Thread, i64) {
+        match self.threads.entry(thread) {
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                let expected_ns = known.last_ns.wrapping_add(weight_ns.cast_signed());
+                (known, expected_ns)
+            }
+            Entry::Vacant(new) => (new.insert(Thread::default()), self.now_ns),
+        }
+    }
+}
+
+/// Brings the messages of a stream into columns, as they come.
+#[derive(Default)]
+pub struct ColumnWriter {
+    /// Places that were told since numbers began anew.
+    places: HashMap<Place, u32, RandomState>,
+    last: Place,
+}
+
+impl ColumnWriter {
+    /// Moves the nodes and records of the next message into columns.
+    pub fn pack(&mut self, message: &mut v1::WatchRecordsResponse) {
+        if message.begins_anew {
+            *self = Self::default();
+        }
+        let mut columns = v1::RecordColumns::default();
+        pack_nodes(message, &mut columns);
+        let mut threads = Threads::of_message(message);
+        let records = std::mem::take(&mut message.records);
+        for record in records {
+            match &record.record {
+                Some(Record::Sample(sample)) if self.places.len() < MAX_PLACES => {
+                    columns.kinds.push(SAMPLE);
+                    self.sample(sample, &mut threads, &mut columns);
+                }
+                Some(Record::SpanEnd(end)) => {
+                    columns.kinds.push(END);
+                    pack_end(end, &mut threads, &mut columns);
+                }
+                _ => {
+                    columns.kinds.push(OTHER);
+                    message.records.push(record);
+                }
+            }
+        }
+        leave_out(&mut columns);
+        message.columns = (columns != v1::RecordColumns::default()).then_some(columns);
+    }
+
+    fn sample(
+        &mut self,
+        sample: &v1::RecordedSample,
+        threads: &mut Threads,
+        columns: &mut v1::RecordColumns,
+    ) {
+        let v1::RecordedSample {
+            thread,
+            after_ns,
+            weight_ns,
+            activity,
+            continues,
+            function_node,
+            line_node,
+            incomplete,
+            spans,
+        } = sample;
+        let now_ns = threads.now_ns.wrapping_add(*after_ns);
+        let (of_thread, expected_ns) = threads.of(*thread, threads.weight(*weight_ns));
+        columns.threads.push(*thread);
+        columns.after_ns.push(now_ns.wrapping_sub(expected_ns));
+        columns.weights_ns.push(*weight_ns);
+        columns.continues.push(*continues);
+        columns.span_counts.push(number(spans.len()));
+        for (at, span) in spans.iter().enumerate() {
+            let known = Known {
+                probe: span.probe,
+                sequence: span.sequence,
+                began_ns: now_ns.wrapping_sub(span.before_ns),
+                gates: span.gates,
+            };
+            let is_known = of_thread.spans.get(at) == Some(&known);
+            columns.spans_known.push(is_known.into());
+            if !is_known {
+                columns.span_probes.push(span.probe);
+                let sequence = std::mem::replace(&mut of_thread.sequence, span.sequence);
+                columns
+                    .span_sequences
+                    .push(span.sequence.wrapping_sub(sequence).cast_signed());
+                columns.span_before_ns.push(span.before_ns);
+                columns.span_gates.push(span.gates);
+                of_thread.spans.truncate(at);
+                of_thread.spans.push(known);
+            }
+        }
+        of_thread.spans.truncate(spans.len());
+        of_thread.last_ns = now_ns;
+        threads.now_ns = now_ns;
+        let place = Place {
+            function: *function_node,
+            line: *line_node,
+            activity: *activity,
+            incomplete: *incomplete,
+        };
+        self.place(place, columns);
+    }
+
+    fn place(&mut self, place: Place, columns: &mut v1::RecordColumns) {
+        let next = number(self.places.len());
+        let known = *self.places.entry(place).or_insert(next);
+        columns.places.push(known);
+        if known == next {
+            let before = std::mem::replace(&mut self.last, place);
+            columns
+                .place_functions
+                .push(place.function.wrapping_sub(before.function).cast_signed());
+            columns
+                .place_lines
+                .push(place.line.wrapping_sub(place.function).cast_signed());
+            columns.place_activities.push(place.activity);
+            columns.place_incomplete.push(place.incomplete.into());
+        }
+    }
+}
+
+fn pack_end(end: &v1::RecordedSpanEnd, threads: &mut Threads, columns: &mut v1::RecordColumns) {
+    let v1::RecordedSpanEnd {
+        thread,
+        probe,
+        sequence,
+        after_ns,
+        duration_ns,
+        flags,
+        parent,
+        gates,
+        hits,
+    } = end;
+    let now_ns = threads.now_ns.wrapping_add(*after_ns);
+    let (of_thread, expected_ns) = threads.of(*thread, 0);
+    columns.threads.push(*thread);
+    columns.after_ns.push(now_ns.wrapping_sub(expected_ns));
+    let began_ns = now_ns.wrapping_sub(duration_ns.cast_signed());
+    let known = of_thread
+        .spans
+        .iter()
+        .position(|span| (span.probe, span.sequence, span.began_ns) == (*probe, *sequence, began_ns));
+    columns
+        .ends_known
+        .push(known.map_or(0, |known| number(known).saturating_add(1)));
+    if known.is_none() {
+        columns.end_probes.push(*probe);
+        columns
+            .end_sequences
+            .push(sequence.wrapping_sub(of_thread.sequence).cast_signed());
+        columns.end_durations_ns.push(*duration_ns);
+    }
+    columns.end_flags.push(*flags);
+    columns.end_parents.push(*parent);
+    columns.end_gates.push(*gates);
+    columns.end_hits.push(*hits);
+    of_thread.sequence = *sequence;
+    of_thread.last_ns = now_ns;
+    threads.now_ns = now_ns;
+}
+
+/// Moves nodes into columns, where their numbers follow one another.
+fn pack_nodes(message: &mut v1::WatchRecordsResponse, columns: &mut v1::RecordColumns) {
+    let Some(first) = message.nodes.first().and_then(|node| node.id.checked_sub(1)) else {
+        return;
+    };
+    let is_next = |(node, id): (&v1::RecordedNode, u32)| node.id == id && node.parent < id;
+    if !message.nodes.iter().zip(first + 1..).all(is_next) {
+        return;
+    }
+    columns.first_node = first;
+    let mut last = 0;
+    for v1::RecordedNode { id, parent, frame } in std::mem::take(&mut message.nodes) {
+        columns.node_parents.push(id - 1 - parent);
+        let before = std::mem::replace(&mut last, frame);
+        columns.node_frames.push(frame.wrapping_sub(before).cast_signed());
+    }
+}
+
+/// Leaves out columns whose numbers are all 0, and the kinds where all are samples.
+fn leave_out(columns: &mut v1::RecordColumns) {
+    fn zeros<T: Default + PartialEq>(column: &mut Vec<T>) {
+        if column.iter().all(|number| *number == T::default()) {
+            column.clear();
+        }
+    }
+    if columns.kinds.iter().all(|kind| *kind == SAMPLE) {
+        columns.kinds.clear();
+    }
+    zeros(&mut columns.place_lines);
+    zeros(&mut columns.place_activities);
+    zeros(&mut columns.place_incomplete);
+    zeros(&mut columns.weights_ns);
+    zeros(&mut columns.continues);
+    zeros(&mut columns.span_counts);
+    zeros(&mut columns.spans_known);
+    zeros(&mut columns.span_gates);
+    zeros(&mut columns.ends_known);
+    zeros(&mut columns.end_flags);
+    zeros(&mut columns.end_parents);
+    zeros(&mut columns.end_gates);
+    zeros(&mut columns.end_hits);
+}
+
+/// A column on its way back.
+struct Column<T> {
+    numbers: std::vec::IntoIter<T>,
+    is_left_out: bool,
+}
+
+impl<T: Default> Column<T> {
+    /// One in which each number is.
+    fn whole(numbers: Vec<T>) -> Self {
+        Self {
+            numbers: numbers.into_iter(),
+            is_left_out: false,
+        }
+    }
+
+    /// One that is left out where all its numbers are 0.
+    fn of(numbers: Vec<T>) -> Self {
+        Self {
+            is_left_out: numbers.is_empty(),
+            ..Self::whole(numbers)
+        }
+    }
+
+    fn next(&mut self) -> Result<T, Damaged> {
+        if self.is_left_out {
+            return Ok(T::default());
+        }
+        self.numbers.next().ok_or(Damaged)
+    }
+}
+
+/// Brings messages back from columns, as they come.
+#[derive(Default)]
+pub struct ColumnReader {
+    /// Places that were told since numbers began anew.
+    places: Vec<Place>,
+}
+
+/// What is asked of columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unpacked {
+    /// All.
+    Records,
+    /// What others than these records need: nodes, places.
+    Told,
+}
+
+impl ColumnReader {
+    /// Moves the nodes and records of the next message out of columns.
+    ///
+    /// # Errors
+    /// Where they contradict each other.
+    pub fn unpack(
+        &mut self,
+        message: &mut v1::WatchRecordsResponse,
+        unpacked: Unpacked,
+    ) -> Result<(), Damaged> {
+        if message.begins_anew {
+            self.places.clear();
+        }
+        let Some(mut columns) = message.columns.take() else {
+            return Ok(());
+        };
+        unpack_nodes(&mut columns, &mut message.nodes)?;
+        self.tell_places(&mut columns)?;
+        if unpacked == Unpacked::Told {
+            return Ok(());
+        }
+        let others = std::mem::take(&mut message.records);
+        let records = match columns.kinds.len() {
+            0 => columns.threads.len(),
+            records => records,
+        };
+        if records > MAX_RECORDS || columns.kinds.is_empty() && !others.is_empty() {
+            return Err(Damaged);
+        }
+        message.records.reserve_exact(records);
+        let kinds = std::mem::take(&mut columns.kinds);
+        let mut kinds = kinds.into_iter();
+        let mut others = others.into_iter();
+        let threads = Threads::of_message(message);
+        let mut unpacking = Unpacking::of(columns, threads, &self.places);
+        for _ in 0..records {
+            let record = match kinds.next().unwrap_or(SAMPLE) {
+                SAMPLE => Some(Record::Sample(unpacking.sample()?)),
+                END => Some(Record::SpanEnd(unpacking.end()?)),
+                _ => others.next().ok_or(Damaged)?.record,
+            };
+            message.records.push(v1::Record { record });
+        }
+        message.records.extend(others);
+        Ok(())
+    }
+
+    fn tell_places(&mut self, columns: &mut v1::RecordColumns) -> Result<(), Damaged> {
+        let functions = std::mem::take(&mut columns.place_functions);
+        if self.places.len() + functions.len() > MAX_PLACES {
+            return Err(Damaged);
+        }
+        let mut lines = Column::of(std::mem::take(&mut columns.place_lines));
+        let mut activities = Column::of(std::mem::take(&mut columns.place_activities));
+        let mut incomplete = Column::of(std::mem::take(&mut columns.place_incomplete));
+        for function in functions {
+            let before = self.places.last().copied().unwrap_or_default();
+            let function = before.function.wrapping_add(function.cast_unsigned());
+            self.places.push(Place {
+                function,
+                line: function.wrapping_add(lines.next()?.cast_unsigned()),
+                activity: activities.next()?,
+                incomplete: incomplete.next()? != 0,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn unpack_nodes(columns: &mut v1::RecordColumns, nodes: &mut Vec<v1::RecordedNode>) -> Result<(), Damaged> {
+    let parents = std::mem::take(&mut columns.node_parents);
+    let frames = std::mem::take(&mut columns.node_frames);
+    if parents.len() != frames.len() {
+        return Err(Damaged);
+    }
+    nodes.reserve_exact(parents.len());
+    let (mut id, mut frame) = (columns.first_node, 0_u32);
+    for (parent, frame_after) in parents.into_iter().zip(frames) {
+        let before = id;
+        id = id.checked_add(1).ok_or(Damaged)?;
+        frame = frame.wrapping_add(frame_after.cast_unsigned());
+        nodes.push(v1::RecordedNode {
+            id,
+            parent: before.checked_sub(parent).ok_or(Damaged)?,
+            frame,
+        });
+    }
+    Ok(())
+}
+
+/// Records on their way out of columns.
+struct Unpacking<'a> {
+    known: &'a [Place],
+    threads_known: Threads,
+    /// Spans of the samples so far.
+    spans: usize,
+    threads: Column<u32>,
+    after_ns: Column<i64>,
+    places: Column<u32>,
+    weights_ns: Column<u64>,
+    continues: Column<bool>,
+    span_counts: Column<u32>,
+    spans_known: Column<u32>,
+    span_probes: Column<u32>,
+    span_sequences: Column<i64>,
+    span_before_ns: Column<i64>,
+    span_gates: Column<u32>,
+    ends_known: Column<u32>,
+    end_probes: Column<u32>,
+    end_sequences: Column<i64>,
+    end_durations_ns: Column<u64>,
+    end_flags: Column<u32>,
+    end_parents: Column<u32>,
+    end_gates: Column<u32>,
+    end_hits: Column<u32>,
+}
+
+impl<'a> Unpacking<'a> {
+    fn of(columns: v1::RecordColumns, threads: Threads, known: &'a [Place]) -> Self {
+        Self {
+            known,
+            threads_known: threads,
+            spans: 0,
+            threads: Column::whole(columns.threads),
+            after_ns: Column::whole(columns.after_ns),
+            places: Column::whole(columns.places),
+            weights_ns: Column::of(columns.weights_ns),
+            continues: Column::of(columns.continues),
+            span_counts: Column::of(columns.span_counts),
+            spans_known: Column::of(columns.spans_known),
+            span_probes: Column::whole(columns.span_probes),
+            span_sequences: Column::whole(columns.span_sequences),
+            span_before_ns: Column::whole(columns.span_before_ns),
+            span_gates: Column::of(columns.span_gates),
+            ends_known: Column::of(columns.ends_known),
+            end_probes: Column::whole(columns.end_probes),
+            end_sequences: Column::whole(columns.end_sequences),
+            end_durations_ns: Column::whole(columns.end_durations_ns),
+            end_flags: Column::of(columns.end_flags),
+            end_parents: Column::of(columns.end_parents),
+            end_gates: Column::of(columns.end_gates),
+            end_hits: Column::of(columns.end_hits),
+        }
+    }
+
+    fn sample(&mut self) -> Result<v1::RecordedSample, Damaged> {
+        let thread = self.threads.next()?;
+        let weight_ns = self.weights_ns.next()?;
+        let place = self.places.next()? as usize;
+        let place = *self.known.get(place).ok_or(Damaged)?;
+        let expected_weight_ns = self.threads_known.weight(weight_ns);
+        let (of_thread, expected_ns) = self.threads_known.of(thread, expected_weight_ns);
+        let now_ns = expected_ns.wrapping_add(self.after_ns.next()?);
+        let count = self.span_counts.next()? as usize;
+        self.spans = self.spans.saturating_add(count);
+        if self.spans > MAX_SPANS {
+            return Err(Damaged);
+        }
+        for at in 0..count {
+            if self.spans_known.next()? != 0 {
+                if at >= of_thread.spans.len() {
+                    return Err(Damaged);
+                }
+                continue;
+            }
+            let sequence = self.span_sequences.next()?.cast_unsigned();
+            of_thread.sequence = of_thread.sequence.wrapping_add(sequence);
+            let known = Known {
+                probe: self.span_probes.next()?,
+                sequence: of_thread.sequence,
+                began_ns: now_ns.wrapping_sub(self.span_before_ns.next()?),
+                gates: self.span_gates.next()?,
+            };
+            of_thread.spans.truncate(at);
+            of_thread.spans.push(known);
+        }
+        of_thread.spans.truncate(count);
+        let spans = of_thread.spans.iter().map(|span| v1::RecordedSpan {
+            probe: span.probe,
+            sequence: span.sequence,
+            before_ns: now_ns.wrapping_sub(span.began_ns),
+            gates: span.gates,
+        });
+        let spans = spans.collect();
+        of_thread.last_ns = now_ns;
+        let before_ns = std::mem::replace(&mut self.threads_known.now_ns, now_ns);
+        Ok(v1::RecordedSample {
+            thread,
+            after_ns: now_ns.wrapping_sub(before_ns),
+            weight_ns,
+            activity: place.activity,
+            continues: self.continues.next()?,
+            function_node: place.function,
+            line_node: place.line,
+            incomplete: place.incomplete,
+            spans,
+        })
+    }
+
+    fn end(&mut self) -> Result<v1::RecordedSpanEnd, Damaged> {
+        let thread = self.threads.next()?;
+        let (of_thread, expected_ns) = self.threads_known.of(thread, 0);
+        let now_ns = expected_ns.wrapping_add(self.after_ns.next()?);
+        let (probe, sequence, duration_ns) = match self.ends_known.next()? {
+            0 => {
+                let sequence = self.end_sequences.next()?.cast_unsigned();
+                (
+                    self.end_probes.next()?,
+                    of_thread.sequence.wrapping_add(sequence),
+                    self.end_durations_ns.next()?,
+                )
+            }
+            known => {
+                let known = of_thread.spans.get(known as usize - 1).ok_or(Damaged)?;
+                let duration_ns = now_ns.wrapping_sub(known.began_ns).cast_unsigned();
+                (known.probe, known.sequence, duration_ns)
+            }
+        };
+        of_thread.sequence = sequence;
+        of_thread.last_ns = now_ns;
+        let before_ns = std::mem::replace(&mut self.threads_known.now_ns, now_ns);
+        Ok(v1::RecordedSpanEnd {
+            thread,
+            probe,
+            sequence,
+            after_ns: now_ns.wrapping_sub(before_ns),
+            duration_ns,
+            flags: self.end_flags.next()?,
+            parent: self.end_parents.next()?,
+            gates: self.end_gates.next()?,
+            hits: self.end_hits.next()?,
+        })
+    }
+}
+
+fn number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
