@@ -852,3 +852,87 @@ fn the_daemon_is_recorded_like_any_process() {
     .says("Cannot reach a daemon at /nonexistent/socket");
     unharmed(target);
 }
+
+/// What is recorded, and how.
+struct Measured {
+    name: &'static str,
+    scope: Option<&'static str>,
+    flags: &'static [&'static str],
+}
+
+/// Samples a minute of 8 threads that are never idle.
+const BUSY_SAMPLES: f64 = 8.0 * 99.0 * 60.0;
+
+#[test]
+#[ignore = "needs root; a measurement of some minutes: run it with --nocapture, after `cargo build --release -p demo`"]
+fn what_a_minute_takes() {
+    const SECONDS: &str = "65";
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    // As many samples as eight CPUs give.
+    let hz = (792 / cpus).to_string();
+    let demo = std::path::Path::new(env!("CARGO_BIN_EXE_profiler")).with_file_name("demo");
+    let mut target = std::process::Command::new(demo)
+        .args(["blocking", "--pairs", "8", "--load", "--rate", "1000000"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = target.id().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    println!("| recorded | samples a minute | bytes a sample | MB a minute of 8 busy threads | of one CPU |");
+    println!("|---|---|---|---|---|");
+    for Measured { name, scope, flags } in [
+        Measured {
+            name: "samples alone",
+            scope: None,
+            flags: &[],
+        },
+        Measured {
+            name: "with calls and time off the CPU in them",
+            scope: Some("handle_request"),
+            flags: &[],
+        },
+        Measured {
+            name: "with calls inside of those",
+            scope: Some("handle_request/lookup"),
+            flags: &[],
+        },
+        Measured {
+            name: "with `--calls`, each of those",
+            scope: Some("handle_request/lookup"),
+            flags: &["--calls"],
+        },
+    ] {
+        let begin = [
+            "record",
+            "-p",
+            &pid,
+            "-F",
+            &hz,
+            "--duration",
+            SECONDS,
+            "--force",
+            "-o",
+            file,
+        ];
+        let arguments = [&begin[..], flags, scope.as_slice()].concat();
+        run(profiler(&arguments)).status(0);
+        let bytes = fs::metadata(&path).unwrap().len();
+        // Samples of all of the time, whatever the scope is.
+        let ended = run(profiler(&["flame", "--from", file, "", "--json"])).status(0);
+        let objects = ended.objects();
+        let summary = objects.last().unwrap();
+        let samples = number(summary, "samples") as f64;
+        let seconds: f64 = SECONDS.parse().unwrap();
+        println!(
+            "| {name} | {:.0} | {:.1} | {:.2} | {} |",
+            samples / seconds * 60.0,
+            bytes as f64 / samples,
+            bytes as f64 / samples * BUSY_SAMPLES / 1e6,
+            summary["cost"]
+        );
+    }
+    target.kill().unwrap();
+    target.wait().unwrap();
+}

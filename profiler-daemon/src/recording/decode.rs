@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use profiler_aggregate::{latency::AgeConfig, slots::WindowConfig};
 use profiler_common::{
     layout::BUCKETS,
@@ -107,11 +108,11 @@ struct Node {
 /// What was told since numbers began anew.
 #[derive(Default)]
 pub struct Decoder {
-    threads: HashMap<u32, Thread>,
-    frames: HashMap<u32, FrameId>,
+    threads: HashMap<u32, Thread, RandomState>,
+    frames: HashMap<u32, FrameId, RandomState>,
     /// By number less one.
     nodes: Vec<Node>,
-    stacks: HashMap<StackKey, Stacks>,
+    stacks: HashMap<StackKey, Stacks, RandomState>,
     /// Frames of these.
     stack_frames: usize,
     /// Frames of those that were made for this message.

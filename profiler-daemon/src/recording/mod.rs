@@ -48,8 +48,11 @@ use crate::session::RecordedScope;
 /// Messages of one chunk that are read; a second's are four, and one more for each edit.
 const MAX_MESSAGES: usize = 1024;
 
-/// Bytes of summaries that are kept once they are read: those of some hours.
-const MAX_KEPT_BYTES: usize = 64 << 20;
+/// Memory for summaries that are kept once they are read, in bytes: those of an hour or two.
+const MAX_SUMMARY_BYTES: usize = 128 << 20;
+
+/// Memory for contents of chunks of records that are kept, in bytes: those of some minutes.
+const MAX_CONTENT_BYTES: usize = 16 << 20;
 
 /// Why a recording is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -100,10 +103,48 @@ pub struct Recording {
     chunks: Vec<Place>,
     /// Those of summaries, in the order of what they sum up.
     summaries: Vec<SummaryPlace>,
-    /// The contents of some of these, by the chunk's number.
-    kept: HashMap<usize, Arc<[u8]>>,
-    /// Bytes of all of them.
-    kept_bytes: usize,
+    /// Some of these, read: each question of a long time asks for most of them.
+    kept_summaries: Kept<Message>,
+    /// The contents of chunks of records that were asked for last: questions of one time read the same ones at its edges.
+    kept_contents: Kept<Vec<u8>>,
+}
+
+/// What was read of chunks, within a bound.
+struct Kept<T> {
+    by_number: HashMap<usize, Arc<T>>,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl<T> Kept<T> {
+    fn new(max_bytes: usize) -> Self {
+        Self {
+            by_number: HashMap::new(),
+            bytes: 0,
+            max_bytes,
+        }
+    }
+
+    fn get(&self, number: usize) -> Option<Arc<T>> {
+        self.by_number.get(&number).map(Arc::clone)
+    }
+
+    /// Keeps what takes so many bytes, where there is room.
+    fn keep(&mut self, number: usize, read: &Arc<T>, bytes: usize) {
+        let sum = self.bytes.saturating_add(bytes);
+        if sum <= self.max_bytes {
+            self.bytes = sum;
+            self.by_number.insert(number, Arc::clone(read));
+        }
+    }
+
+    /// As [`Self::keep`], without what was kept before if there is no room.
+    fn keep_rather(&mut self, number: usize, read: &Arc<T>, bytes: usize) {
+        if self.bytes.saturating_add(bytes) > self.max_bytes {
+            *self = Self::new(self.max_bytes);
+        }
+        self.keep(number, read, bytes);
+    }
 }
 
 /// Where records are.
@@ -247,8 +288,8 @@ impl Recording {
             reader,
             chunks,
             summaries,
-            kept: HashMap::new(),
-            kept_bytes: 0,
+            kept_summaries: Kept::new(MAX_SUMMARY_BYTES),
+            kept_contents: Kept::new(MAX_CONTENT_BYTES),
         })
     }
 
@@ -298,12 +339,13 @@ impl Recording {
             if place.begins_anew {
                 way.told = Some(Decoder::new(by, also).from(from_ns));
             }
-            let content = match self.reader.read(place.number) {
+            let content = match self.content(place.number) {
                 Ok(content) => Some(content),
                 Err(ReadError::Damaged { .. }) => None,
                 Err(ReadError::Io(error)) => return Err(error),
             };
-            let read = content.as_deref().zip(way.told.as_mut());
+            let content = content.as_ref().map(|content| content.as_slice());
+            let read = content.zip(way.told.as_mut());
             let mut read_to_ns = place.from_ns;
             let read = read.map_or(Err(Damaged), |(content, told)| {
                 read_chunk(content, told, frames, |batch, frames| {
@@ -391,18 +433,13 @@ impl Recording {
             if !way.looked_at.insert(place.number) {
                 continue;
             }
-            let content = match self.content_of_summary(place.number) {
-                Ok(content) => content,
-                Err(ReadError::Damaged { .. }) => continue,
-                Err(ReadError::Io(error)) => return Err(error),
-            };
-            let Ok(message) = Message::read(kind, &content) else {
+            let Some(message) = self.summary_of(place)? else {
                 continue;
             };
             if !message.offered().is_ok_and(|offered| answers(&offered)) {
                 continue;
             }
-            if let Ok(summary) = Decoder::new(by, None).summary(message, frames)
+            if let Ok(summary) = Decoder::new(by, None).summary(&message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {
                 way.answered_at = at;
@@ -412,17 +449,33 @@ impl Recording {
         Ok(None)
     }
 
-    /// The content of a summary's chunk, kept for the next question: each asks for most of them.
-    fn content_of_summary(&mut self, number: usize) -> Result<Arc<[u8]>, ReadError> {
-        if let Some(content) = self.kept.get(&number) {
-            return Ok(Arc::clone(content));
+    /// A summary, kept for the next question; `None` of one that is damaged.
+    fn summary_of(&mut self, place: SummaryPlace) -> io::Result<Option<Arc<Message>>> {
+        let SummaryPlace { number, kind, .. } = place;
+        if let Some(known) = self.kept_summaries.get(number) {
+            return Ok(Some(known));
         }
-        let content: Arc<[u8]> = self.reader.read(number)?.into();
-        let kept_bytes = self.kept_bytes.saturating_add(content.len());
-        if kept_bytes <= MAX_KEPT_BYTES {
-            self.kept_bytes = kept_bytes;
-            self.kept.insert(number, Arc::clone(&content));
+        let content = match self.reader.read(number) {
+            Ok(content) => content,
+            Err(ReadError::Damaged { .. }) => return Ok(None),
+            Err(ReadError::Io(error)) => return Err(error),
+        };
+        let Ok(message) = Message::read(kind, &content) else {
+            return Ok(None);
+        };
+        let message = Arc::new(message);
+        self.kept_summaries.keep(number, &message, message.bytes());
+        Ok(Some(message))
+    }
+
+    /// The content of a chunk of records, kept for the next question.
+    fn content(&mut self, number: usize) -> Result<Arc<Vec<u8>>, ReadError> {
+        if let Some(known) = self.kept_contents.get(number) {
+            return Ok(known);
         }
+        let content = Arc::new(self.reader.read(number)?);
+        self.kept_contents
+            .keep_rather(number, &content, content.capacity());
         Ok(content)
     }
 }

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
+    sync::Arc,
 };
 
 use profiler_aggregate::{
@@ -27,13 +28,15 @@ use prost::Message as _;
 
 use super::{
     Offered, OfferedKind,
-    columns::ColumnWriter,
+    columns::{ColumnReader, ColumnWriter, Unpacked},
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
 };
 use crate::{
     kernel::Activity,
     rpc::{histogram, records::after},
-    session::{RecordedScope, SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps},
+    session::{
+        RecordedScope, SummedCell, SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps,
+    },
 };
 
 /// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
@@ -578,130 +581,160 @@ pub struct Moment {
     pub calls: Vec<Counted>,
 }
 
-/// A summary's message, and what was looked at.
+/// A summary's message, read as far as it is the same for all questions.
 pub struct Message {
     of: Told,
+    told: v1::WatchRecordsResponse,
     scope: (RecordedScope, HashMap<ProbeId, u64>),
 }
 
 /// What a message tells.
 enum Told {
-    Samples(v1::SampleSummary),
-    Calls(v1::CallSummary),
+    Samples(ToldSamples),
+    Calls(Vec<v1::CallMoment>),
+}
+
+/// Samples that are summed up.
+struct ToldSamples {
+    steps: u32,
+    rows: Vec<v1::SummaryRow>,
+    cells: Arc<[SummedCell]>,
+    elsewhere: SummedElsewhere,
 }
 
 impl Message {
     /// Reads the content of a chunk.
     pub fn read(kind: Kind, content: &[u8]) -> Result<Self, Damaged> {
-        let of = match kind {
-            Kind::Samples => v1::SampleSummary::decode(content).map(Told::Samples),
-            _ => v1::CallSummary::decode(content).map(Told::Calls),
+        let (of, told) = match kind {
+            Kind::Samples => {
+                let mut samples = v1::SampleSummary::decode(content).map_err(|_| Damaged)?;
+                let told = samples.told.take();
+                (Told::Samples(ToldSamples::of(samples)?), told)
+            }
+            _ => {
+                let calls = v1::CallSummary::decode(content).map_err(|_| Damaged)?;
+                if calls.moments.len() > MAX_MOMENTS {
+                    return Err(Damaged);
+                }
+                (Told::Calls(calls.moments), calls.told)
+            }
         };
-        let mut of = of.map_err(|_| Damaged)?;
-        let told = match &mut of {
-            Told::Samples(samples) => samples.told.as_mut(),
-            Told::Calls(calls) => calls.told.as_mut(),
-        };
-        let scope = told.and_then(|told| told.scope.take()).ok_or(Damaged)?;
-        Ok(Self {
-            of,
-            scope: decode::scope(scope)?,
-        })
+        let mut told = told.ok_or(Damaged)?;
+        ColumnReader::default().unpack(&mut told, Unpacked::Records)?;
+        let scope = decode::scope(told.scope.take().ok_or(Damaged)?)?;
+        Ok(Self { of, told, scope })
     }
 
     /// What it is of.
     pub fn offered(&self) -> Result<Offered<'_>, Damaged> {
-        let (of, told) = match &self.of {
-            Told::Samples(samples) => {
-                let steps = usize::try_from(samples.steps).map_err(|_| Damaged)?;
-                (OfferedKind::Samples { steps }, &samples.told)
-            }
-            Told::Calls(calls) => (OfferedKind::Calls, &calls.told),
+        let of = match &self.of {
+            Told::Samples(samples) => OfferedKind::Samples {
+                steps: usize::try_from(samples.steps).map_err(|_| Damaged)?,
+            },
+            Told::Calls(_) => OfferedKind::Calls,
         };
         Ok(Offered {
             scope: &self.scope.0,
             of,
-            to_ns: told.as_ref().ok_or(Damaged)?.to_ns,
+            to_ns: self.told.to_ns,
+        })
+    }
+
+    /// How much memory it takes, about.
+    pub fn bytes(&self) -> usize {
+        let own = match &self.of {
+            Told::Samples(ToldSamples { rows, cells, .. }) => {
+                let open: usize = rows.iter().map(|row| row.open.len()).sum();
+                size_of_val(rows.as_slice())
+                    + size_of_val::<[SummedCell]>(cells)
+                    + open * size_of::<v1::SummaryOpen>()
+            }
+            // Numbers in memory are larger than in messages, which have no more than some of each.
+            Told::Calls(moments) => 8 * moments.iter().map(prost::Message::encoded_len).sum::<usize>(),
+        };
+        let told = &self.told;
+        let names: usize = (told.frames.iter())
+            .map(|frame| size_of_val(frame) + frame.encoded_len())
+            .sum();
+        own + names
+            + size_of_val(told.nodes.as_slice())
+            + size_of_val(told.records.as_slice())
+            + size_of_val(told.threads.as_slice())
+    }
+}
+
+impl ToldSamples {
+    fn of(message: v1::SampleSummary) -> Result<Self, Damaged> {
+        let v1::SampleSummary {
+            steps,
+            told: _,
+            rows,
+            cells,
+            on_cpu_elsewhere,
+            off_cpu_elsewhere,
+        } = message;
+        let told = cells.unwrap_or_default();
+        let entries = told.samples.len() + rows.len();
+        let open: usize = rows.iter().map(|row| row.open.len()).sum();
+        if told.samples.len() != told.bucket_deltas.len() || entries + open > MAX_ENTRIES {
+            return Err(Damaged);
+        }
+        let mut cells = Vec::with_capacity(told.samples.len());
+        for row in &rows {
+            read_cells(&told, row.cells, &mut cells)?;
+        }
+        if total(&rows, &cells).is_none_or(|total| total.weight > MAX_COUNT || total.samples > MAX_COUNT) {
+            return Err(Damaged);
+        }
+        Ok(Self {
+            steps,
+            rows,
+            cells: cells.into(),
+            elsewhere: SummedElsewhere {
+                on_cpu: read_elsewhere(on_cpu_elsewhere)?,
+                off_cpu: read_elsewhere(off_cpu_elsewhere)?,
+            },
         })
     }
 }
 
 impl Decoder {
     /// Reads a summary.
-    pub fn summary(&mut self, message: Message, frames: &mut Frames) -> Result<Summary, Damaged> {
-        let mut read = match message.of {
-            Told::Samples(samples) => self.samples(samples, frames),
-            Told::Calls(calls) => self.calls(calls, frames),
-        }?;
-        if read.batch.dropped > 0 {
+    pub fn summary(&mut self, message: &Message, frames: &mut Frames) -> Result<Summary, Damaged> {
+        let Message { of, told, scope } = message;
+        let mut batch = self.next(told.clone(), frames)?;
+        if batch.dropped > 0 {
             return Err(Damaged);
         }
-        read.batch.scope = Some(message.scope);
-        Ok(read)
-    }
-
-    fn calls(&mut self, message: v1::CallSummary, frames: &mut Frames) -> Result<Summary, Damaged> {
-        if message.moments.len() > MAX_MOMENTS {
-            return Err(Damaged);
-        }
-        let batch = self.next(message.told.ok_or(Damaged)?, frames)?;
-        let (mut last_ns, to_ns) = (batch.from_ns, batch.to_ns);
-        let moments = message.moments.into_iter().map(|moment| {
-            last_ns = last_ns.saturating_add(moment.after_ns);
-            let calls = moment.calls.into_iter().map(decode::counted);
-            Ok(Moment {
-                to_ns: last_ns.min(to_ns),
-                calls: calls.collect::<Result<_, _>>()?,
-            })
-        });
-        Ok(Summary {
-            moments: moments.collect::<Result<_, _>>()?,
-            samples: SummedSamples::default(),
-            batch,
-        })
-    }
-
-    fn samples(&mut self, message: v1::SampleSummary, frames: &mut Frames) -> Result<Summary, Damaged> {
-        let v1::SampleSummary {
-            steps: _,
-            told,
-            rows: told_rows,
-            cells,
-            on_cpu_elsewhere,
-            off_cpu_elsewhere,
-        } = message;
-        let batch = self.next(told.ok_or(Damaged)?, frames)?;
-        let to_ns = batch.to_ns;
-        let told_cells = cells.unwrap_or_default();
-        let entries = told_cells.samples.len() + told_rows.len();
-        let open: usize = told_rows.iter().map(|row| row.open.len()).sum();
-        if told_cells.samples.len() != told_cells.bucket_deltas.len() || entries + open > MAX_ENTRIES {
-            return Err(Damaged);
-        }
-        let mut cells = Vec::with_capacity(told_cells.samples.len());
-        let mut rows = Vec::with_capacity(told_rows.len());
-        for row in &told_rows {
-            let begin = cells.len();
-            read_cells(&told_cells, row.cells, &mut cells)?;
-            rows.push(self.summed_row(row, begin..cells.len(), to_ns, frames)?);
-        }
-        let elsewhere = SummedElsewhere {
-            on_cpu: read_elsewhere(on_cpu_elsewhere)?,
-            off_cpu: read_elsewhere(off_cpu_elsewhere)?,
+        batch.scope = Some(scope.clone());
+        let (samples, moments) = match of {
+            Told::Samples(samples) => (self.samples(samples, batch.to_ns, frames)?, Vec::new()),
+            Told::Calls(told) => (SummedSamples::default(), moments(told, &batch)?),
         };
-        let samples = SummedSamples {
-            to_ns,
-            rows,
-            cells,
-            elsewhere,
-        };
-        if total(&samples).is_none_or(|total| total.weight > MAX_COUNT || total.samples > MAX_COUNT) {
-            return Err(Damaged);
-        }
         Ok(Summary {
             batch,
             samples,
-            moments: Vec::new(),
+            moments,
+        })
+    }
+
+    fn samples(
+        &mut self,
+        samples: &ToldSamples,
+        to_ns: u64,
+        frames: &mut Frames,
+    ) -> Result<SummedSamples, Damaged> {
+        let mut begin = 0_usize;
+        let rows = samples.rows.iter().map(|row| {
+            let end = begin.saturating_add(row.cells as usize);
+            let cells = std::mem::replace(&mut begin, end)..end;
+            self.summed_row(row, cells, to_ns, frames)
+        });
+        Ok(SummedSamples {
+            to_ns,
+            rows: rows.collect::<Result<_, _>>()?,
+            cells: Arc::clone(&samples.cells),
+            elsewhere: samples.elsewhere,
         })
     }
 
@@ -733,13 +766,27 @@ impl Decoder {
     }
 }
 
+/// What was counted when, in a batch's time.
+fn moments(told: &[v1::CallMoment], batch: &Batch) -> Result<Vec<Moment>, Damaged> {
+    let mut last_ns = batch.from_ns;
+    let moments = told.iter().map(|moment| {
+        last_ns = last_ns.saturating_add(moment.after_ns);
+        let calls = moment.calls.iter().cloned().map(decode::counted);
+        Ok(Moment {
+            to_ns: last_ns.min(batch.to_ns),
+            calls: calls.collect::<Result<_, _>>()?,
+        })
+    });
+    moments.collect()
+}
+
 /// The sum of all cells; `None` where it is too large to be one.
-fn total(samples: &SummedSamples) -> Option<Cell<u64>> {
-    let open = samples
-        .rows
-        .iter()
-        .flat_map(|row| row.open.iter().map(|(_, cell)| *cell));
-    let mut cells = samples.cells.iter().map(|(_, cell)| *cell).chain(open);
+fn total(rows: &[v1::SummaryRow], cells: &[SummedCell]) -> Option<Cell<u64>> {
+    let open = rows.iter().flat_map(|row| &row.open).map(|open| Cell {
+        weight: open.weight_ns,
+        samples: open.samples,
+    });
+    let mut cells = cells.iter().map(|ended| ended.cell).chain(open);
     cells.try_fold(Cell::default(), |sum: Cell<u64>, cell| {
         Some(Cell {
             weight: sum.weight.checked_add(cell.weight)?,
@@ -749,11 +796,7 @@ fn total(samples: &SummedSamples) -> Option<Cell<u64>> {
 }
 
 /// Reads the next cells, which are a row's, behind those before.
-fn read_cells(
-    told: &v1::SummaryCells,
-    count: u32,
-    cells: &mut Vec<(usize, Cell<u64>)>,
-) -> Result<(), Damaged> {
+fn read_cells(told: &v1::SummaryCells, count: u32, cells: &mut Vec<SummedCell>) -> Result<(), Damaged> {
     let begin = cells.len();
     let end = begin.saturating_add(count as usize);
     let deltas = told.bucket_deltas.get(begin..end).ok_or(Damaged)?;
@@ -773,7 +816,10 @@ fn read_cells(
         if bucket >= BUCKETS {
             return Err(Damaged);
         }
-        cells.push((bucket, cell(weight_ns, *samples)?));
+        cells.push(SummedCell {
+            bucket,
+            cell: cell(weight_ns, *samples)?,
+        });
     }
     Ok(())
 }

@@ -261,7 +261,8 @@ impl Flame {
                 continue;
             };
             let ended = cells.get(row.cells.clone()).unwrap_or_default();
-            self.aggregate.add_ended(node, ended.iter().copied());
+            let ended = ended.iter().map(|ended| (ended.bucket, ended.cell));
+            self.aggregate.add_ended(node, ended);
             for (span, cell) in &row.open {
                 self.aggregate.wait(*span, *to_ns, node, *cell);
             }

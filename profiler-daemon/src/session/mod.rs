@@ -152,7 +152,7 @@ pub use records::{
     OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
     RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,
 };
-pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
+pub(crate) use records::{SummedCell, SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;

@@ -186,6 +186,13 @@ pub struct SummedElsewhere {
     pub off_cpu: Elsewhere,
 }
 
+/// Samples whose calls ended after a time of one bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct SummedCell {
+    pub bucket: usize,
+    pub cell: Cell<u64>,
+}
+
 /// Samples, summed up until a time.
 #[derive(Clone, Default, Debug)]
 pub struct SummedSamples {
@@ -193,7 +200,7 @@ pub struct SummedSamples {
     pub rows: Vec<SummedRow>,
     /// Samples of calls that ended, by the bucket of their duration, ascending in each row. Without a step, all samples are in the
     /// first bucket.
-    pub cells: Vec<(usize, Cell<u64>)>,
+    pub cells: Arc<[SummedCell]>,
     pub elsewhere: SummedElsewhere,
 }
 

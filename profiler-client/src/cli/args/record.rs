@@ -55,7 +55,7 @@ pub struct RecordArgs {
     /// Keep each call of the last step with the calls around it, so that conditions on the durations of those can be chosen
     /// afterwards, as in a recorded 'handle_request/parse': 'handle_request[>= p99]/parse'. The outer steps get the
     /// condition [>= 0ns]
-    #[arg(long, conflicts_with = "session")]
+    #[arg(long)]
     pub calls: bool,
     /// Hits.
     #[command(flatten)]

@@ -32,18 +32,28 @@ fn on(text: &str) -> On {
 pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
     let making = SessionMakingArgs::default();
     let target = v1::Target::default();
+    let scope = recorded_scope(args.scope, args.calls)?;
     Ok(Record {
-        session: SessionChoice::Make(create(target, &making, args.scope, args.frequency, OWN_LEASE)?),
+        session: SessionChoice::Make(create(target, &making, scope, args.frequency, OWN_LEASE)?),
         duration: args.duration.map(|span| span.0),
         output: args.output,
         force: args.force,
         keep: Keep::default(),
-        redact: false,
+        redact: args.redact,
         on: Vec::new(),
         counters: None,
         waits: false,
         after: Duration::ZERO,
     })
+}
+
+/// The scope that is recorded, with each inner call where those are asked for.
+fn recorded_scope(scope: Option<String>, calls: bool) -> Result<Option<String>, Failure> {
+    match scope {
+        Some(scope) if calls => Ok(Some(each_call(&scope)?)),
+        None if calls => Err(no_calls_inside()),
+        scope => Ok(scope),
+    }
 }
 
 /// A scope whose inner calls are recorded one by one: what is known at the end of each call around them is asked for, and
@@ -109,14 +119,15 @@ fn counters(args: &RecordArgs) -> Result<Option<v1::WatchTimelineRequest>, Failu
 pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
     let counters = counters(&args)?;
     let session = if let Some(name) = args.session {
+        if args.calls {
+            return Err(Failure::usage(format!(
+                "--calls cannot be added to the running session {name}: which calls are kept one by one is decided by its scope. Give the calls around the last step the condition [>= 0ns], as in 'scope set {name} handle_request[>= 0ns]/parse', and record the session without --calls; or record the process itself, with -p."
+            )));
+        }
         SessionChoice::Join(name)
     } else {
         let target = target(args.target)?;
-        let scope = match args.scope {
-            Some(scope) if args.calls => Some(each_call(&scope)?),
-            None if args.calls => return Err(no_calls_inside()),
-            scope => scope,
-        };
+        let scope = recorded_scope(args.scope, args.calls)?;
         let records_hits = args.hits.trace || args.hits.stack || !args.hits.print.is_empty();
         if records_hits && scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
             return Err(Failure::usage(

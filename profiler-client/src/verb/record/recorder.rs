@@ -26,6 +26,31 @@ const CHUNK_NS: u64 = 1_000_000_000;
 /// Bytes that are copied at once.
 const COPIED_BYTES: usize = 256 << 10;
 
+/// What time it is.
+#[derive(Clone, Copy)]
+struct Clocks {
+    /// By the clock that nobody sets, which all else in a recording is by.
+    monotonic_ns: u64,
+    /// By the one that is set: the recording's date, and nothing else. 0 where it is before 1970.
+    since_1970_ns: u64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Self {
+            monotonic_ns: nanoseconds(monotonic.tv_sec, monotonic.tv_nsec),
+            since_1970_ns: since_1970_ns(SystemTime::now()),
+        }
+    }
+}
+
+/// A date in nanoseconds since 1970; 0 where it is before.
+fn since_1970_ns(date: SystemTime) -> u64 {
+    let since_1970 = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Messages on their way into a file.
 pub struct Recorder {
     file: Placed,
@@ -109,18 +134,24 @@ impl Recorder {
     /// # Errors
     /// Where it cannot be written.
     pub fn begin(file: Placed, target: Option<&str>, keep: Keep) -> io::Result<Self> {
+        Self::begin_at(Clocks::now(), file, target, keep)
+    }
+
+    /// As [`Self::begin`], at a time.
+    fn begin_at(clocks: Clocks, file: Placed, target: Option<&str>, keep: Keep) -> io::Result<Self> {
         let mut writer = Writer::begin(file.file.try_clone()?)?;
-        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let system = rustix::system::uname();
-        let now_ns = nanoseconds(monotonic.tv_sec, monotonic.tv_nsec);
+        let Clocks {
+            monotonic_ns: now_ns,
+            since_1970_ns,
+        } = clocks;
         let told = |text: &str| target.map_or_else(String::new, |_| text.to_owned());
         let about = v1::RecordingAbout {
             writer: concat!("profiler ", env!("CARGO_PKG_VERSION")).to_owned(),
             host: told(&system.nodename().to_string_lossy()),
             kernel: told(&system.release().to_string_lossy()),
             monotonic_ns: now_ns,
-            since_1970_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+            since_1970_ns,
             target: target.unwrap_or_default().to_owned(),
             redacted: target.is_none(),
         };

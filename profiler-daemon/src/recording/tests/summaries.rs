@@ -719,11 +719,12 @@ impl Numbers {
     }
 }
 
-/// Writes an hour: 8 busy threads, 99 samples a second of each in as many calls, 400 stacks.
-fn write_an_hour(path: &Path) {
+/// Writes an hour: 8 busy threads, 99 samples a second of each, in as many calls if there are such, 400 stacks.
+fn write_an_hour(path: &Path, has_calls: bool) {
     const BATCHES: u64 = 4 * 3600;
     const DEPTH: u64 = 12;
-    let mut story = Story::new(scope_of(&[("a", OUTER)]));
+    let steps: &[_] = if has_calls { &[("a", OUTER)] } else { &[] };
+    let mut story = Story::new(scope_of(steps));
     let mut frames = Frames::default();
     let mut frame = |number: u64| {
         frames.intern(Frame {
@@ -748,6 +749,9 @@ fn write_an_hour(path: &Path) {
     };
     let batches = (0..BATCHES).map(|number| {
         story.happens_busily(number, &stacks, &mut numbers);
+        if !has_calls {
+            story.without_calls();
+        }
         story.end_batch();
         story.target.scope = Arc::clone(&scope);
         let batch = story.batches.pop().unwrap();
@@ -761,6 +765,18 @@ fn write_an_hour(path: &Path) {
 }
 
 impl Story {
+    /// Leaves out of a batch what is of calls.
+    fn without_calls(&mut self) {
+        self.calls.clear();
+        self.records.retain_mut(|record| match record {
+            Recorded::Sample(sample) => {
+                sample.spans.clear();
+                true
+            }
+            Recorded::SpanEnd(_) => false,
+        });
+    }
+
     /// What happens in a batch to 8 threads that are never idle.
     fn happens_busily(&mut self, batch: u64, stacks: &[Stacks], numbers: &mut Numbers) {
         let from_ns = BEGIN_NS + batch * BATCH_NS;
@@ -814,8 +830,15 @@ fn an_hour() {
     const MINUTE_NS: u64 = 60_000_000_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    write_an_hour(&path);
-    println!("{} bytes", fs::metadata(&path).unwrap().len());
+    for has_calls in [false, true] {
+        let since = Instant::now();
+        write_an_hour(&path, has_calls);
+        println!(
+            "with calls: {has_calls}; {} bytes a minute, written in {:?}",
+            fs::metadata(&path).unwrap().len() / 60,
+            since.elapsed()
+        );
+    }
     let since = Instant::now();
     let replay = Replay::of(&path);
     println!("opened in {:?}", since.elapsed());

@@ -441,13 +441,13 @@ impl Playing<'_> {
                 }
                 let goes_on = self.tell(&mut batch);
                 if let (Ok(Next::PlayLate), Some(played)) = (&goes_on, &mut self.played) {
-                    played.take_late(&batch);
+                    played.take_each(std::mem::take(&mut batch.records));
                 }
-                self.goes_on(goes_on, |played| played.take(&batch))
+                self.goes_on(goes_on, |played| played.take(*batch))
             }
             recording::Part::Summary(mut summary) => {
                 let goes_on = self.tell(&mut summary.batch);
-                self.goes_on(goes_on, |played| played.take_summary(&summary))
+                self.goes_on(goes_on, |played| played.take_summary(*summary))
             }
         }
     }
@@ -625,13 +625,13 @@ fn new_flame(
 }
 
 impl Played {
-    fn take(&mut self, batch: &Batch) {
+    fn take(&mut self, mut batch: Batch) {
         if batch.dropped > 0 {
             // Ends of calls may be among what was lost.
             self.forget_open();
             self.lost = self.lost.saturating_add(batch.dropped);
         }
-        self.take_records(batch);
+        self.take_records(&mut batch);
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
         if self.hits.is_some() {
             let places = &self.recorded.places;
@@ -644,21 +644,16 @@ impl Played {
         self.read();
     }
 
-    /// Takes hits that were told after the end, and the ends that they wait for.
-    fn take_late(&mut self, batch: &Batch) {
-        self.take_each(&batch.records);
-    }
-
-    fn take_summary(&mut self, summary: &Summary) {
+    fn take_summary(&mut self, summary: Summary) {
         let Summary {
-            batch,
+            mut batch,
             samples,
             moments,
         } = summary;
         // Ends of calls that were open before, which what follows may go on with.
-        self.take_records(batch);
+        self.take_records(&mut batch);
         if let Some(flame) = &mut self.flame {
-            flame.summed(samples);
+            flame.summed(&samples);
         }
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
         for moment in moments {
@@ -672,8 +667,8 @@ impl Played {
     }
 
     /// Takes records, and what was counted on their way.
-    fn take_records(&mut self, batch: &Batch) {
-        self.take_each(&batch.records);
+    fn take_records(&mut self, batch: &mut Batch) {
+        self.take_each(std::mem::take(&mut batch.records));
         self.unknown = self.unknown.saturating_add(batch.unknown);
         for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
             let sum = self.counters.entry(name.clone()).or_default();
@@ -682,7 +677,8 @@ impl Played {
         self.cost = batch.cost;
     }
 
-    fn take_each(&mut self, records: &[Recorded]) {
+    /// Takes records; of a batch that was told after the end of the part, hits and the ends that they wait for.
+    fn take_each(&mut self, records: Vec<Recorded>) {
         for record in records {
             match record {
                 Recorded::Sample(sample) => {
@@ -690,12 +686,12 @@ impl Played {
                         flame.sample(&named(sample), None, &[]);
                     }
                 }
-                Recorded::SpanEnd(end) => self.span_end(end),
+                Recorded::SpanEnd(end) => self.span_end(&end),
                 // They are read by themselves.
                 Recorded::Wait(_) => {}
                 Recorded::Reached(hit, look) => {
                     if let Some(hits) = &mut self.hits
-                        && let Some(waiting) = hits.reached(hit, look)
+                        && let Some(waiting) = hits.reached(&hit, &look)
                     {
                         if hit.joined {
                             let inside = Inside::Hit(waiting);
@@ -707,11 +703,11 @@ impl Played {
                 }
                 Recorded::Call(end, look) => {
                     if let Some(hits) = &mut self.hits
-                        && let Some(waiting) = hits.call(end, look)
+                        && let Some(waiting) = hits.call(&end, &look)
                     {
                         if !self.path.is_joined(end.probe) {
                             hits.take(waiting);
-                        } else if is_joined(end) {
+                        } else if is_joined(&end) {
                             let inside = Inside::Hit(waiting);
                             self.path
                                 .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, inside);
@@ -1017,7 +1013,7 @@ pub fn since(begin_ns: u64, ns: u64) -> String {
 }
 
 /// A sample as the thread that names addresses gives it.
-fn named(sample: &RecordedSample) -> Named {
+fn named(sample: RecordedSample) -> Named {
     Named::Sample {
         event: 0,
         tgid: sample.tgid,
@@ -1027,8 +1023,8 @@ fn named(sample: &RecordedSample) -> Named {
         key: Key::default(),
         activity: sample.activity,
         count: u64::from(!sample.continues),
-        spans: sample.spans.clone(),
-        stacks: sample.stacks.clone(),
+        spans: sample.spans,
+        stacks: sample.stacks,
         complete: sample.complete,
         goes_on: false,
         lock: None,

@@ -174,3 +174,36 @@ fn what_was_waited_for_stays_with_what_was_before_it() {
     let from_s = first.unwrap().from_ns / SECOND_NS;
     assert!((50..=70).contains(&from_s), "{from_s}");
 }
+
+#[test]
+fn a_clock_that_is_set_back_changes_the_date_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second is begun as if the clock had been set back to before 1970 since the first.
+    let set_back = UNIX_EPOCH - Duration::from_secs(86_400);
+    let dates = [UNIX_EPOCH + Duration::from_secs(1_700_000_000), set_back];
+    let contents = dates.map(|date| {
+        let path = folder.path().join("a");
+        let file = NewFile::open(&path, true).unwrap().take_place().unwrap();
+        let clocks = Clocks {
+            monotonic_ns: 7,
+            since_1970_ns: since_1970_ns(date),
+        };
+        let mut recorder = Recorder::begin_at(clocks, file, Some("a"), Keep::default()).unwrap();
+        for second in 0..30 {
+            recorder.take(message(second, 100)).unwrap();
+        }
+        recorder.finish().unwrap();
+        let mut reader = Reader::open(Cursor::new(fs::read(&path).unwrap())).unwrap();
+        let chunks: Vec<Chunk> = reader.chunks().copied().collect();
+        let contents = (0..chunks.len()).map(|number| reader.read(number).unwrap());
+        let contents: Vec<Vec<u8>> = contents.collect();
+        (chunks, contents)
+    });
+    let [(chunks, first), (others, second)] = contents;
+    assert_eq!(chunks, others, "times of chunks");
+    assert!(chunks.len() > 30, "{}", chunks.len());
+    assert_eq!(first[1..], second[1..]);
+    let abouts = [&first[0], &second[0]].map(|about| v1::RecordingAbout::decode(about.as_slice()).unwrap());
+    let dates = abouts.map(|about| (about.monotonic_ns, about.since_1970_ns));
+    assert_eq!(dates, [(7, 1_700_000_000_000_000_000), (7, 0)]);
+}
