@@ -1,6 +1,6 @@
 //! Summaries give the answers that the records give.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profiler_aggregate::slots::WindowConfig;
 
@@ -823,6 +823,29 @@ impl Story {
     }
 }
 
+/// Time since something began: as the clock shows it, and that the CPUs spent, which others on the machine do not change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Spent {
+    cpu: Duration,
+    wall: Duration,
+}
+
+impl Spent {
+    fn now() -> (Self, Instant) {
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let cpu = Duration::try_from(cpu).unwrap();
+        let wall = Duration::ZERO;
+        (Self { cpu, wall }, Instant::now())
+    }
+
+    fn since((begin, at): (Self, Instant)) -> Self {
+        Self {
+            cpu: Self::now().0.cpu - begin.cpu,
+            wall: at.elapsed(),
+        }
+    }
+}
+
 /// How long questions of an hour take.
 #[test]
 #[ignore = "a measurement: run it with --release --nocapture"]
@@ -831,17 +854,17 @@ fn an_hour() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     for has_calls in [false, true] {
-        let since = Instant::now();
+        let since = Spent::now();
         write_an_hour(&path, has_calls);
         println!(
             "with calls: {has_calls}; {} bytes a minute, written in {:?}",
             fs::metadata(&path).unwrap().len() / 60,
-            since.elapsed()
+            Spent::since(since)
         );
     }
-    let since = Instant::now();
+    let since = Spent::now();
     let replay = Replay::of(&path);
-    println!("opened in {:?}", since.elapsed());
+    println!("opened in {:?}", Spent::since(since));
     let all = (0, u64::MAX);
     let amid = 10 * MINUTE_NS + MINUTE_NS / 2;
     for (scope, by, (begin_ns, end_ns)) in [
@@ -854,22 +877,22 @@ fn an_hour() {
         ("a[>= p95]", Grouping::Function, (amid, amid + 40 * MINUTE_NS)),
         ("a", Grouping::Function, (59 * MINUTE_NS, u64::MAX)),
     ] {
-        let since = Instant::now();
+        let since = Spent::now();
         let session = replay.session(scope, begin_ns, end_ns).unwrap();
         let picture = replay.flame_by(&session, by).unwrap();
         let summary = picture.picture.summary;
         let (inside, samples) = (summary.inside, summary.samples);
         println!(
             "{scope} by {by:?} from {begin_ns}: {inside} inside of {samples}, in {:?}",
-            since.elapsed()
+            Spent::since(since)
         );
     }
     // A threshold that is moved, and a minute that is.
     let shown = |scope: &str, begin_ns, end_ns| {
-        let since = Instant::now();
+        let since = Spent::now();
         let session = replay.session(scope, begin_ns, end_ns).unwrap();
         replay.flame_by(&session, Grouping::Function).unwrap();
-        since.elapsed()
+        Spent::since(since)
     };
     shown("a[>= p50]", 0, u64::MAX);
     let moved = (51..100).map(|percentile| shown(&format!("a[>= p{percentile}]"), 0, u64::MAX));
@@ -877,9 +900,9 @@ fn an_hour() {
     let moved = (0..59).map(|minute| shown("a[>= p95]", minute * MINUTE_NS, (minute + 1) * MINUTE_NS));
     println!("scrubbed through minutes: {:?} at most", moved.max().unwrap());
     for scope in ["a", "a[>= p99.9]"] {
-        let since = Instant::now();
+        let since = Spent::now();
         let session = replay.session(scope, 0, u64::MAX).unwrap();
         replay.latency(&session);
-        println!("latency of {scope} in {:?}", since.elapsed());
+        println!("latency of {scope} in {:?}", Spent::since(since));
     }
 }
