@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{
     command::{Running, on_a_small_disk, profiler, run, through},
     daemon::Daemon,
+    split_off,
     verbs::{busy, unharmed},
 };
 
@@ -853,6 +854,67 @@ fn the_daemon_is_recorded_like_any_process() {
     unharmed(target);
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_running_session_is_recorded_redacted_and_not_with_other_calls_than_it_has() {
+    let daemon = Daemon::start();
+    let target = busy();
+    let pid = target.pid().to_string();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s", "f"])
+        .status(0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let record = |more: &str| {
+        let arguments = ["record", "--session", "s", "-o", file, "--duration", "1", more];
+        run(through(&daemon.socket, &arguments))
+    };
+    record("--calls").status(2).says("condition [>= 0ns]");
+    assert!(!fs::exists(file).unwrap());
+    record("--redact").status(0);
+    run(profiler(&["flame", "--from", file, "--json"]))
+        .status(0)
+        .says("recorded with --redact");
+    // The daemon by itself, likewise.
+    let own = |more: &[&str]| {
+        let arguments = ["self", "-o", file, "--force", "--duration", "1"];
+        run(through(&daemon.socket, &[&arguments, more].concat()))
+    };
+    own(&["--redact"]).status(0);
+    run(profiler(&["flame", "--from", file, "--json"]))
+        .status(0)
+        .says("recorded with --redact");
+    own(&["--calls"])
+        .status(2)
+        .says("--calls is for calls inside of others");
+    assert_eq!(daemon.stop(), Some(0));
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_of_a_program_without_names_has_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, debug) = split_off::stripped(&folder, "slowpath");
+    fs::remove_file(folder.path().join(debug)).unwrap();
+    let mut target = Fixture::start(&program, &[]);
+    target.say("go");
+    let pid = target.pid().to_string();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let record = ["record", "-p", &pid, "-F", "499", "--duration", "2", "-o", file];
+    run(profiler(&record)).status(0);
+    for by in ["function", "line"] {
+        let ended = run(profiler(&["flame", "--from", file, "--by", by, "--json"])).status(0);
+        let (stacks, summary) = stacks(&ended.objects());
+        assert!(number(&summary, "inside") > 0, "{summary}");
+        let has_address = stacks.keys().any(|stack| stack.contains("slowpath+0x"));
+        assert!(has_address, "by {by}: {stacks:?}");
+    }
+    target.end();
+}
+
 /// What is recorded, and how.
 struct Measured {
     name: &'static str,
@@ -860,23 +922,34 @@ struct Measured {
     flags: &'static [&'static str],
 }
 
+/// A process that ends with the test.
+struct Ending(std::process::Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Samples a minute of 8 threads that are never idle.
 const BUSY_SAMPLES: f64 = 8.0 * 99.0 * 60.0;
 
 #[test]
-#[ignore = "needs root; a measurement of some minutes: run it with --nocapture, after `cargo build --release -p demo`"]
+#[ignore = "needs root; a measurement of some minutes: run it with --nocapture, after `cargo build --bins`"]
 fn what_a_minute_takes() {
-    const SECONDS: &str = "65";
+    // Whoever waits longer than a minute for a command gives up.
+    const SECONDS: &str = "50";
     let cpus = std::thread::available_parallelism().unwrap().get();
     // As many samples as eight CPUs give.
     let hz = (792 / cpus).to_string();
     let demo = std::path::Path::new(env!("CARGO_BIN_EXE_profiler")).with_file_name("demo");
-    let mut target = std::process::Command::new(demo)
+    let target = std::process::Command::new(demo)
         .args(["blocking", "--pairs", "8", "--load", "--rate", "1000000"])
         .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = target.id().to_string();
+        .spawn();
+    let target = Ending(target.unwrap());
+    let pid = target.0.id().to_string();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.profrec");
     let file = path.to_str().unwrap();
@@ -933,6 +1006,4 @@ fn what_a_minute_takes() {
             summary["cost"]
         );
     }
-    target.kill().unwrap();
-    target.wait().unwrap();
 }

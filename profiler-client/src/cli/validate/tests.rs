@@ -188,6 +188,11 @@ fn flags_that_do_not_go_together_are_refused() {
             &["session", "new", "-p", "7", "f", "--by", "n", "--limit", "5"],
             "cannot be used with",
         ),
+        (
+            &["record", "--session", "web", "--calls", "-o", "a"],
+            "the condition [>= 0ns]",
+        ),
+        (&["self", "f", "--calls", "-o", "a"], "calls inside of others"),
         (&["source", "f"], "-p PID"),
         (&["spans", "-p", "7"], "whose slowest calls"),
         (&["spans", "f"], "-p PID"),
