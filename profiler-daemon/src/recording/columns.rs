@@ -57,7 +57,7 @@ struct Thread {
 struct Threads {
     /// When the record before was, in nanoseconds after the message's beginning.
     now_ns: i64,
-    threads: HashMap<u32, Thread, RandomState>,
+    by_number: HashMap<u32, Thread, RandomState>,
     /// The weight of samples that tell none.
     usual_ns: u64,
 }
@@ -78,7 +78,7 @@ impl Threads {
 
     /// A thread, and when a record of it is expected that stands for so long a time.
     fn of(&mut self, thread: u32, weight_ns: u64) -> (&mut Thread, i64) {
-        match self.threads.entry(thread) {
+        match self.by_number.entry(thread) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
                 let expected_ns = known.last_ns.wrapping_add(weight_ns.cast_signed());

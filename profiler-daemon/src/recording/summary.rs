@@ -605,19 +605,16 @@ struct ToldSamples {
 impl Message {
     /// Reads the content of a chunk.
     pub fn read(kind: Kind, content: &[u8]) -> Result<Self, Damaged> {
-        let (of, told) = match kind {
-            Kind::Samples => {
-                let mut samples = v1::SampleSummary::decode(content).map_err(|_| Damaged)?;
-                let told = samples.told.take();
-                (Told::Samples(ToldSamples::of(samples)?), told)
+        let (of, told) = if kind == Kind::Samples {
+            let mut samples = v1::SampleSummary::decode(content).map_err(|_| Damaged)?;
+            let told = samples.told.take();
+            (Told::Samples(ToldSamples::of(samples)?), told)
+        } else {
+            let calls = v1::CallSummary::decode(content).map_err(|_| Damaged)?;
+            if calls.moments.len() > MAX_MOMENTS {
+                return Err(Damaged);
             }
-            _ => {
-                let calls = v1::CallSummary::decode(content).map_err(|_| Damaged)?;
-                if calls.moments.len() > MAX_MOMENTS {
-                    return Err(Damaged);
-                }
-                (Told::Calls(calls.moments), calls.told)
-            }
+            (Told::Calls(calls.moments), calls.told)
         };
         let mut told = told.ok_or(Damaged)?;
         ColumnReader::default().unpack(&mut told, Unpacked::Records)?;

@@ -773,7 +773,7 @@ impl Story {
                 sample.spans.clear();
                 true
             }
-            Recorded::SpanEnd(_) => false,
+            _ => false,
         });
     }
 
@@ -840,7 +840,7 @@ impl Spent {
 
     fn since((begin, at): (Self, Instant)) -> Self {
         Self {
-            cpu: Self::now().0.cpu - begin.cpu,
+            cpu: Self::now().0.cpu.checked_sub(begin.cpu).unwrap(),
             wall: at.elapsed(),
         }
     }
