@@ -56,11 +56,6 @@ impl<N: Number> Sides<N> {
 
 type Row<N> = Vec<(u16, Cell<N>)>;
 
-#[expect(clippy::cast_possible_truncation, reason = "buckets are below 2^13")]
-fn bin(bucket: usize, coarse_bits: u32) -> u16 {
-    (bucket >> coarse_bits << coarse_bits) as u16
-}
-
 /// Where a bin is in a row, or would be; it is not before `from`, and likely near it.
 fn position<N>(row: &Row<N>, from: usize, bin: u16) -> Result<usize, usize> {
     let (mut from, mut step, mut to) = (from, 1, from);
@@ -74,49 +69,6 @@ fn position<N>(row: &Row<N>, from: usize, bin: u16) -> Result<usize, usize> {
     at.map(|at| from + at).map_err(|at| from + at)
 }
 
-/// Cells from which on a row has [`Ranks`], which take as much memory as some fifty.
-const RANKED: usize = 128;
-
-/// Bins are below 2^13.
-const WORDS: usize = (1 << 13) / 64;
-
-/// Where each bin is in a long row: to look for it among hundreds, again and again, takes longer than to add to it.
-#[derive(Clone, Debug)]
-struct Ranks {
-    /// A bit for each bin that there is.
-    bits: [u64; WORDS],
-    /// How many there are below those of each word.
-    before: [u16; WORDS],
-}
-
-impl Ranks {
-    fn of<N>(row: &Row<N>) -> Self {
-        let mut ranks = Self {
-            bits: [0; WORDS],
-            before: [0; WORDS],
-        };
-        for (bin, _) in row {
-            ranks.insert(*bin);
-        }
-        ranks
-    }
-
-    /// Where a bin is, or would be.
-    fn position(&self, bin: u16) -> Result<usize, usize> {
-        let (word, bit) = (usize::from(bin / 64) % WORDS, bin % 64);
-        let bits = self.bits[word];
-        let below = (bits & ((1 << bit) - 1)).count_ones() as usize;
-        let at = usize::from(self.before[word]) + below;
-        if bits >> bit & 1 == 1 { Ok(at) } else { Err(at) }
-    }
-
-    fn insert(&mut self, bin: u16) {
-        let (word, bit) = (usize::from(bin / 64) % WORDS, bin % 64);
-        self.bits[word] |= 1 << bit;
-        self.before[word + 1..].iter_mut().for_each(|before| *before += 1);
-    }
-}
-
 /// Cells by node and bucket. A full one folds its rarest stacks into `other`, then coarsens bins.
 ///
 /// The row of [`NodeId::NONE`] is no stack: there the samples that belong to no span are counted,
@@ -124,8 +76,6 @@ impl Ranks {
 #[derive(Clone, Debug)]
 pub struct Matrix<N> {
     rows: Vec<Row<N>>,
-    /// Of long rows that several cells were added to at once, by node; made anew when bins have changed otherwise.
-    ranks: Vec<Option<Box<Ranks>>>,
     cells: usize,
     max_cells: usize,
     coarse_bits: u32,
@@ -150,7 +100,6 @@ impl<N: Number> Matrix<N> {
     pub fn with_limit(max_cells: usize) -> Self {
         Self {
             rows: Vec::new(),
-            ranks: Vec::new(),
             cells: 0,
             max_cells,
             coarse_bits: 0,
@@ -160,50 +109,17 @@ impl<N: Number> Matrix<N> {
 
     /// Adds to a cell. The caller then calls [`Self::shrink`] where [`Self::is_over`] says so.
     pub fn add(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
-        self.grow(node);
-        self.add_unranked(node, std::iter::once((bucket, cell)));
+        self.add_row(node, std::iter::once((bucket, cell)));
     }
 
     /// Adds to cells of a node, in ascending order of their buckets; as [`Self::add`].
     pub fn add_row(&mut self, node: NodeId, cells: impl Iterator<Item = (usize, Cell<N>)>) {
-        self.grow(node);
-        let coarse_bits = self.coarse_bits_of(node);
-        let row = &self.rows[node.index()];
-        if row.len() < RANKED {
-            self.add_unranked(node, cells);
-            return;
-        }
-        if self.ranks.len() <= node.index() {
-            self.ranks.resize_with(node.index() + 1, || None);
-        }
-        let ranks = self.ranks[node.index()].get_or_insert_with(|| Box::new(Ranks::of(row)));
-        let row = &mut self.rows[node.index()];
-        for (bucket, cell) in cells {
-            let bin = bin(bucket, coarse_bits);
-            match ranks.position(bin) {
-                Ok(at) => row[at].1 += cell,
-                Err(at) => {
-                    row.insert(at, (bin, cell));
-                    ranks.insert(bin);
-                    self.cells += 1;
-                }
-            }
-        }
-    }
-
-    /// Makes room for a row.
-    fn grow(&mut self, node: NodeId) {
         if self.rows.len() <= node.index() {
             self.rows.resize_with(node.index() + 1, Vec::new);
         }
-    }
-
-    /// Adds to cells of a row that there is.
-    fn add_unranked(&mut self, node: NodeId, cells: impl Iterator<Item = (usize, Cell<N>)>) {
-        let coarse_bits = self.coarse_bits_of(node);
         let mut behind = 0;
         for (bucket, cell) in cells {
-            let bin = bin(bucket, coarse_bits);
+            let bin = self.bin(node, bucket);
             let row = &mut self.rows[node.index()];
             match position(row, behind, bin) {
                 Ok(at) => {
@@ -214,22 +130,14 @@ impl<N: Number> Matrix<N> {
                     behind = at;
                     row.insert(at, (bin, cell));
                     self.cells += 1;
-                    self.forget_rank(node);
                 }
             }
         }
     }
 
-    /// A row has other bins now.
-    fn forget_rank(&mut self, node: NodeId) {
-        if let Some(ranks) = self.ranks.get_mut(node.index()) {
-            *ranks = None;
-        }
-    }
-
     /// Takes from a cell what was added to it before.
     pub fn subtract(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
-        let bin = bin(bucket, self.coarse_bits_of(node));
+        let bin = self.bin(node, bucket);
         let Some(row) = self.rows.get_mut(node.index()) else {
             return;
         };
@@ -242,7 +150,6 @@ impl<N: Number> Matrix<N> {
         if held.samples <= N::default() {
             row.remove(at);
             self.cells -= 1;
-            self.forget_rank(node);
         }
     }
 
@@ -328,14 +235,14 @@ impl<N: Number> Matrix<N> {
         self.folded
     }
 
-    /// How far the bins of a row are coarsened.
-    fn coarse_bits_of(&self, node: NodeId) -> u32 {
-        if node == NodeId::NONE { 0 } else { self.coarse_bits }
+    #[expect(clippy::cast_possible_truncation, reason = "buckets are below 2^13")]
+    fn bin(&self, node: NodeId, bucket: usize) -> u16 {
+        let coarse_bits = if node == NodeId::NONE { 0 } else { self.coarse_bits };
+        (bucket >> coarse_bits << coarse_bits) as u16
     }
 
     fn fold(&mut self, node: NodeId, tree: &CallTree) {
         let row = std::mem::take(&mut self.rows[node.index()]);
-        self.forget_rank(node);
         self.cells -= row.len();
         self.folded += 1;
         let other = CallTree::other(tree.is_complete(node));
@@ -346,7 +253,6 @@ impl<N: Number> Matrix<N> {
 
     fn coarsen(&mut self) {
         self.coarse_bits += 1;
-        self.ranks.clear();
         let mask = u16::MAX << self.coarse_bits;
         for row in self.rows.iter_mut().skip(1) {
             self.cells -= row.len();
@@ -369,7 +275,6 @@ impl Matrix<f64> {
     /// Multiplies all cells by `factor` and forgets those that have decayed to nothing.
     pub fn scale(&mut self, factor: f64) {
         self.cells = 0;
-        self.ranks.clear();
         for row in &mut self.rows {
             row.retain_mut(|(_, cell)| {
                 cell.weight *= factor;

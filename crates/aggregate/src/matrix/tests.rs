@@ -202,38 +202,3 @@ fn bins_coarsen_where_no_stack_is_rare() {
     }
     assert_eq!((matrix.folded(), matrix.coarse_bits()), (0, 2));
 }
-
-proptest! {
-    /// Long rows are added to in another way than short ones, and by one cell in another than by many.
-    #[test]
-    fn rows_added_at_once_are_those_added_cell_by_cell(
-        rows in prop::collection::vec(
-            (0..3_usize, prop::collection::btree_map(0_usize..4608, 1_u64..9, 1..300)),
-            1..12,
-        ),
-        limit in prop::sample::select(vec![400_usize, MAX_CELLS]),
-    ) {
-        let (tree, nodes) = tree();
-        let [mut at_once, mut singly] = [(); 2].map(|()| Matrix::<u64>::with_limit(limit));
-        for (stack, row) in rows {
-            let node = nodes[stack];
-            let cells: Vec<(usize, Cell<u64>)> = (row.iter())
-                .map(|(bucket, samples)| (*bucket, Cell { weight: samples * 10, samples: *samples }))
-                .collect();
-            at_once.add_row(node, cells.iter().copied());
-            // A cell by itself in between is found by those behind it.
-            at_once.add(node, 7, Cell { weight: 1, samples: 1 });
-            for (bucket, cell) in cells {
-                singly.add(node, bucket, cell);
-            }
-            singly.add(node, 7, Cell { weight: 1, samples: 1 });
-            for matrix in [&mut at_once, &mut singly] {
-                if matrix.is_over() {
-                    matrix.shrink(&tree);
-                }
-            }
-            prop_assert_eq!(&at_once.rows, &singly.rows);
-            prop_assert_eq!(at_once.cells, singly.cells);
-        }
-    }
-}
