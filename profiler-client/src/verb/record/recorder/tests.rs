@@ -179,7 +179,7 @@ fn what_was_waited_for_stays_with_what_was_before_it() {
 fn a_clock_that_is_set_back_changes_the_date_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     // The second is begun as if the clock had been set back to before 1970 since the first.
-    let set_back = UNIX_EPOCH - Duration::from_secs(86_400);
+    let set_back = UNIX_EPOCH - Duration::from_hours(24);
     let dates = [UNIX_EPOCH + Duration::from_secs(1_700_000_000), set_back];
     let contents = dates.map(|date| {
         let path = folder.path().join("a");
