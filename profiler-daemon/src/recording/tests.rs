@@ -14,8 +14,8 @@ use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks};
 use proptest::prelude::*;
 use prost::Message as _;
 
-mod more;
 mod columns;
+mod more;
 mod summaries;
 
 use super::{ColumnWriter, Recording};
