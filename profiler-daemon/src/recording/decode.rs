@@ -163,6 +163,8 @@ impl Decoder {
         }
         let unpacked = if message.from_ns < self.from_ns {
             message.records.clear();
+            // They lie among records.
+            message.hits.clear();
             Unpacked::Told
         } else {
             Unpacked::Records

@@ -796,7 +796,6 @@ fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
         Pane::Source,
         Pane::Hits,
         Pane::Explain,
-        Pane::Waits,
         Pane::Syscalls,
     ] {
         do_all(&mut lens, &mut service, Action::Show(pane));
