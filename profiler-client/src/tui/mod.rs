@@ -1,7 +1,7 @@
 //! `profiler tui`: the drill-down in a terminal.
 //!
 //! [`lens`] is the model: what is looked at, and how an action changes that. [`data`] is what has come. [`view`] draws the
-//! one on the other. `service` alone talks to the service, [`terminal`] alone to the terminal. This file is the loop
+//! one on the other. `service` alone talks to the service, [`mod@terminal`] alone to the terminal. This file is the loop
 //! around them: it waits for a key, a message or a signal, and draws what they have changed. Nothing is drawn by a clock.
 
 pub mod data;
