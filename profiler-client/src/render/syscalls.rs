@@ -22,21 +22,43 @@ const MOST_ERRORS: usize = 3;
 /// What callers without a stack are called.
 const NOT_TAKEN: &str = "[stack not taken]";
 
-/// The table, the most time first.
+/// A row of the table.
+pub struct Row {
+    /// As it is drawn.
+    pub line: Line,
+    /// The system call that it is of; a caller's row is of none.
+    pub name: Option<String>,
+}
+
+/// The table, the most time first, below its heading.
 #[must_use]
 pub fn syscalls(state: &SyscallsState, by: v1::Grouping) -> Vec<Line> {
     if state.syscalls.is_empty() {
         return vec![Line::of(Style::Faint, "  no system call has returned")];
     }
-    let mut lines = vec![Line::of(
-        Style::Faint,
-        "   share       time      calls       mean    longest   errors  system call: from",
-    )];
-    for syscall in &state.syscalls {
-        lines.push(line(state, syscall));
-        lines.extend(callers(state, syscall, by));
-    }
-    lines
+    let rows = rows(state, by).into_iter().map(|row| row.line);
+    std::iter::once(heading()).chain(rows).collect()
+}
+
+/// What stands above the table.
+#[must_use]
+pub fn heading() -> Line {
+    let words = "   share       time      calls       mean    longest   errors  system call: from";
+    Line::of(Style::Faint, words)
+}
+
+/// Each system call and those who made it, the most time first.
+#[must_use]
+pub fn rows(state: &SyscallsState, by: v1::Grouping) -> Vec<Row> {
+    let rows = state.syscalls.iter().flat_map(|syscall| {
+        let of_call = Row {
+            line: line(state, syscall),
+            name: Some(name(syscall)),
+        };
+        let callers = callers(state, syscall, by).into_iter();
+        std::iter::once(of_call).chain(callers.map(|line| Row { line, name: None }))
+    });
+    rows.collect()
 }
 
 /// Calls of one kind, or of a caller.

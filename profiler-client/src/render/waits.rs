@@ -19,45 +19,75 @@ const MOST_FRAMES: usize = 5;
 /// Levels that are drawn further to the right than those before.
 const MOST_INDENTED: usize = 20;
 
-/// The tree, longest first.
+/// A row of the tree.
+pub struct Row {
+    /// As it is drawn.
+    pub line: Line,
+    /// The number of the node that it is of; of several at one place, the longest one's.
+    pub node: Option<usize>,
+}
+
+/// The tree, longest first, below its heading.
 #[must_use]
 pub fn waits(state: &WaitsState) -> Vec<Line> {
     if state.waits == 0 {
         return vec![Line::of(Style::Faint, "  no wait has ended".to_owned())];
     }
-    let mut lines = vec![Line::of(
-        Style::Faint,
-        "   share       time    times  thread: where".to_owned(),
-    )];
+    let rows = rows(state).into_iter().map(|row| row.line);
+    std::iter::once(heading()).chain(rows).collect()
+}
+
+/// What stands above the tree.
+#[must_use]
+pub fn heading() -> Line {
+    Line::of(Style::Faint, "   share       time    times  thread: where")
+}
+
+/// The rows of the tree, longest first.
+#[must_use]
+pub fn rows(state: &WaitsState) -> Vec<Row> {
+    let mut rows = Vec::new();
     let mut pending = vec![Pending::Node(0, 0)];
     while let Some(next) = pending.pop() {
-        match next {
-            Pending::Line(line) => lines.push(line),
+        let mut add = |line: Option<Line>, number: usize| {
+            let node = Some(number);
+            rows.extend(line.map(|line| Row { line, node }));
+        };
+        let mut below = match next {
+            Pending::Line(line) => {
+                rows.push(Row { line, node: None });
+                continue;
+            }
             Pending::Node(number, depth) => {
-                if let Some(node) = state.node(number) {
-                    lines.push(line(state, node, depth - 1));
-                }
-                let mut below = parts(state, number, depth);
-                below.reverse();
-                pending.append(&mut below);
+                let node = state.node(number);
+                add(node.map(|node| line(state, node, depth - 1)), number);
+                parts(state, number, depth)
             }
             Pending::OfLock(number, depth) => {
-                if let Some(node) = state.node(number) {
-                    lines.push(of_lock(state, node, depth - 1));
-                }
-                let mut below = parts(state, number, depth);
-                below.reverse();
-                pending.append(&mut below);
+                let node = state.node(number);
+                add(node.map(|node| of_lock(state, node, depth - 1)), number);
+                parts(state, number, depth)
             }
             Pending::Locks(nodes, depth) => {
-                lines.extend(of_locks(state, &nodes, depth - 1));
-                let mut below = locks(state, &nodes, depth);
-                below.reverse();
-                pending.append(&mut below);
+                let first = nodes.first().copied().unwrap_or(0);
+                add(of_locks(state, &nodes, depth - 1), first);
+                locks(state, &nodes, depth)
             }
-        }
+        };
+        below.reverse();
+        pending.append(&mut below);
     }
-    lines
+    rows
+}
+
+/// Where a thread waited, or ended another's wait: the innermost frame of the program itself, or else of what it called. `None`
+/// where no frame has a name.
+#[must_use]
+pub fn own_frame<'a>(state: &'a WaitsState, node: &v1::WaitNode) -> Option<&'a v1::Frame> {
+    let named = |frame: &&v1::Frame| !frame.kernel && !frame.function.is_empty();
+    let frames: Vec<&v1::Frame> = state.stack(node).filter(named).collect();
+    let own = frames.iter().rfind(|frame| !is_c_library(&frame.module));
+    own.or(frames.last()).copied()
 }
 
 /// What is still to be drawn.

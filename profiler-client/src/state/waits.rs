@@ -100,6 +100,27 @@ impl WaitsState {
         self.below.get(number).map_or(&[], Vec::as_slice)
     }
 
+    /// What tells a node from others, in each message: what is above it, and what it is itself.
+    #[must_use]
+    pub fn path(&self, number: usize) -> String {
+        let mut steps = Vec::new();
+        let mut next = self.node(number);
+        // Parents come before what is below them, so that this ends.
+        while let Some(node) = next {
+            let functions: Vec<&str> = self.stack(node).map(|frame| frame.function.as_str()).collect();
+            let lock = node.lock.as_ref().map_or(0, |lock| lock.address);
+            steps.push(format!(
+                "{} {} {} {lock:x} {}",
+                node.kind,
+                node.waiting,
+                node.thread,
+                functions.join(";")
+            ));
+            next = self.node(usize::try_from(node.parent).unwrap_or(0));
+        }
+        steps.join("\n")
+    }
+
     /// A node's stack, root first.
     #[must_use]
     pub fn stack(&self, node: &v1::WaitNode) -> impl DoubleEndedIterator<Item = &v1::Frame> {

@@ -175,8 +175,6 @@ mod tests {
         for shown in Pane::ALL {
             let (lens, data) = pane(shown);
             let least = match shown {
-                // They have nothing to select.
-                Pane::Waits | Pane::Syscalls => 0,
                 Pane::Losses | Pane::Explain => 1,
                 _ => 2,
             };

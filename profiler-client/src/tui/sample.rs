@@ -312,6 +312,61 @@ fn spans() -> v1::WatchSpansResponse {
     }
 }
 
+/// Threads that wait for one that is called as a terminal had better not show.
+fn waits() -> v1::WatchWaitsResponse {
+    let node = |parent, kind: v1::WaitKind, thread: &str, stack: &[u32], time_ns| v1::WaitNode {
+        parent,
+        kind: kind.into(),
+        thread: thread.to_owned(),
+        waiting: v1::Waiting::Sleeping.into(),
+        stack: stack.to_vec(),
+        time_ns,
+        count: 7,
+        ..Default::default()
+    };
+    let kernel = v1::Frame {
+        kernel: true,
+        ..frame(3, "futex_wait_queue")
+    };
+    v1::WatchWaitsResponse {
+        nodes: vec![
+            node(0, v1::WaitKind::Waited, "clerk-*", &[1, 2, 3], 900_000_000),
+            node(1, v1::WaitKind::Woken, HOSTILE, &[1], 800_000_000),
+            node(0, v1::WaitKind::Waited, "main", &[1, 3], 300_000_000),
+        ],
+        frames: vec![frame(1, "main"), frame(2, "handle"), kernel],
+        waits: 21,
+        waited_ns: 1_200_000_000,
+        watched_ns: 10_000_000_000,
+        ..Default::default()
+    }
+}
+
+fn syscalls() -> v1::WatchSyscallsResponse {
+    let syscall = |name: &str, calls, time_ns| v1::Syscall {
+        name: name.to_owned(),
+        calls,
+        time_ns,
+        longest_ns: time_ns / 2,
+        callers: vec![v1::SyscallCaller {
+            stack: vec![1, 2],
+            calls,
+            time_ns,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    v1::WatchSyscallsResponse {
+        syscalls: vec![
+            syscall("read", 4_000, 800_000_000),
+            syscall("futex", 90, 20_000_000),
+        ],
+        frames: vec![frame(1, "main"), frame(2, "handle")],
+        watched_ns: 10_000_000_000,
+        ..Default::default()
+    }
+}
+
 /// Nothing has come yet but the processes.
 pub fn empty() -> Data {
     Data {
@@ -358,6 +413,8 @@ pub fn busy() -> Data {
     data.hits.apply(trace(0)).unwrap();
     data.aside.explained = Some(explained());
     data.aside.calls.apply(spans()).unwrap();
+    data.aside.waits.apply(waits()).unwrap();
+    data.aside.syscalls.apply(syscalls()).unwrap();
     for message in timeline() {
         data.aside.timeline.apply(message).unwrap();
     }

@@ -10,7 +10,7 @@ pub mod source;
 mod threads;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::RangeInclusive,
     sync::Arc,
     time::Instant,
@@ -36,13 +36,14 @@ use crate::{
     render::{
         explain,
         timeline::{self, Drawn},
+        units, waits,
     },
     state::{
         flame::FlameState,
         functions::{FunctionRow, order},
         histogram::Row,
         latency::LatencyState,
-        syscalls::SyscallsState,
+        syscalls::{self as syscalls_state, SyscallsState},
         timeline::{self as timeline_state, TimelineState},
         waits::WaitsState,
     },
@@ -426,6 +427,37 @@ impl Data {
         timeline::View::live(&self.aside.timeline).drawn(&self.aside.timeline)
     }
 
+    /// The shares of the samples that were in lines or in what they call, by file and line; none while samples are told apart by
+    /// something else.
+    #[must_use]
+    pub fn shares_of_lines(&self) -> HashMap<(&str, u32), f64> {
+        let mut shares: HashMap<(&str, u32), f64> = HashMap::new();
+        if self.flame.by != v1::Grouping::Line {
+            return shares;
+        }
+        let all = self.graph.total.inside_ns;
+        for row in self.functions.iter().filter(|row| row.frame.line > 0) {
+            // One that is inlined at several places has a row for each.
+            let share = shares
+                .entry((row.frame.file.as_str(), row.frame.line))
+                .or_default();
+            *share = share.max(units::ratio(row.total.inside_ns, all));
+        }
+        shares
+    }
+
+    /// The selected node of the tree of waits.
+    #[must_use]
+    pub fn selected_wait(&self, lens: &Lens) -> Option<&v1::WaitNode> {
+        let Some(Item::Wait(path)) = lens.selection() else {
+            return None;
+        };
+        let state = &self.aside.waits;
+        let mut numbers = 1..=state.nodes.len();
+        let number = numbers.find(|number| state.path(*number) == *path)?;
+        state.node(number)
+    }
+
     /// What the selected one is.
     #[must_use]
     pub fn selected_counter(&self, lens: &Lens) -> Option<timeline_state::Row> {
@@ -469,6 +501,19 @@ impl Data {
                 let rows = self.sessions_shown(lens);
                 rows.map(|session| Item::Session(session.name.clone())).collect()
             }
+            Some(Pane::Waits) => {
+                let rows = waits::rows(&self.aside.waits).into_iter();
+                let numbers = rows.filter_map(|row| row.node);
+                numbers
+                    .map(|number| Item::Wait(self.aside.waits.path(number)))
+                    .collect()
+            }
+            Some(Pane::Syscalls) => {
+                let syscalls = self.aside.syscalls.syscalls.iter();
+                syscalls
+                    .map(|syscall| Item::SystemCall(syscalls_state::name(syscall)))
+                    .collect()
+            }
             Some(Pane::Losses) => self
                 .latency
                 .functions
@@ -505,7 +550,7 @@ impl Data {
                 line.map(|line| Item::Line(source::id(source, line)))
             }
             // The last hit is, or the slowest call, as long as no other is chosen.
-            Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls | Pane::Spans) => None,
+            Some(Pane::Latency | Pane::Hits | Pane::Spans) => None,
             _ => self.items(lens).into_iter().next(),
         }
     }
@@ -537,7 +582,9 @@ impl Data {
     #[must_use]
     pub fn has(&self, lens: &Lens, item: &Item) -> bool {
         match item {
-            Item::Threads(_) | Item::Counter(_) | Item::Probed(_) => self.items(lens).contains(item),
+            Item::Threads(_) | Item::Counter(_) | Item::Probed(_) | Item::Wait(_) | Item::SystemCall(_) => {
+                self.items(lens).contains(item)
+            }
             Item::Session(name) => self.sessions_shown(lens).any(|session| session.name == *name),
             Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
             Item::Function(id) => self.functions_found(lens).any(|row| id.is(&row.frame)),

@@ -73,6 +73,10 @@ pub enum Item {
     Counter(String),
     /// A function with probes, by its number in the session.
     Probed(u32),
+    /// A node of the tree of waits, by the way to it.
+    Wait(String),
+    /// A system call, by its name.
+    SystemCall(String),
 }
 
 /// What can be pointed at.

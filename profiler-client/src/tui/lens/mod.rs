@@ -261,9 +261,15 @@ impl Lens {
     #[must_use]
     pub fn flame_view(&self) -> FlameView {
         let by_thread = self.pane == Pane::Threads || !self.shape.threads.is_empty();
+        let by = match self.pane {
+            _ if by_thread => By::Thread,
+            // Lines have their samples beside them.
+            Pane::Source => By::Line,
+            _ => self.by,
+        };
         FlameView {
             difference: self.pane == Pane::Difference,
-            by: if by_thread { By::Thread } else { self.by },
+            by,
             event: self.event.clone(),
         }
     }

@@ -654,6 +654,27 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
 }
 
 #[test]
+fn waits_and_system_calls_lead_to_the_calls_in_which_they_happen() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Show(Pane::Waits));
+    do_all(&mut lens, &mut service, Action::Drawn);
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("handle", Pane::Latency));
+    // Another thread's function is not inside of that.
+    do_all(&mut lens, &mut service, Action::Show(Pane::Waits));
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.scope, "main");
+    do_all(&mut lens, &mut service, Action::Show(Pane::Syscalls));
+    do_all(&mut lens, &mut service, Action::Drawn);
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane),
+        ("main/syscall:read", Pane::Latency)
+    );
+}
+
+#[test]
 fn a_scope_that_is_refused_keeps_the_process_and_says_why() {
     let (mut lens, _) = attached();
     (lens.scope, lens.attaching) = ("main.c:12".to_owned(), true);

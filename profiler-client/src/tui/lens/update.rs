@@ -1,6 +1,7 @@
 //! What each action does.
 
 use profiler_daemon::session::OVER_BUDGET;
+use profiler_proto::v1;
 use profiler_scope::Place;
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     attached::recorded_length,
     cli::args::By,
+    render::waits::own_frame,
     state::{shape::Patterns, timeline::Row},
     tui::data::Data,
 };
@@ -373,8 +375,34 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
             show_source_of_probed(lens, data);
             Vec::new()
         }
-        Pane::Waits | Pane::Syscalls => Vec::new(),
+        Pane::Waits => next_of_wait(lens, data),
+        Pane::Syscalls => next_of_syscall(lens),
     }
+}
+
+/// The calls of the function in which the selected thread waits; or, of another thread, of the one that ended the wait.
+fn next_of_wait(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let node = data.selected_wait(lens);
+    let frame = node.and_then(|node| own_frame(&data.aside.waits, node));
+    let (Some(node), Some(place)) = (node, frame.and_then(path::place_of)) else {
+        lens.notice = Some("No function of the program is known there: choose another wait.".to_owned());
+        return Vec::new();
+    };
+    let scope = match node.kind() {
+        v1::WaitKind::Waited => path::append(&lens.scope, place),
+        _ => path::append("", place),
+    };
+    set_scope_and_show(lens, scope, Pane::Latency)
+}
+
+/// The calls of the selected system call.
+fn next_of_syscall(lens: &mut Lens) -> Vec<Effect> {
+    let Some(Item::SystemCall(name)) = lens.selection().cloned() else {
+        lens.notice = Some("There is no system call yet.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::append(&lens.scope, Place::SystemCall(name));
+    set_scope_and_show(lens, scope, Pane::Latency)
 }
 
 /// The threshold at the next percentile or time, where there is one.
@@ -715,7 +743,9 @@ fn selected_frame(lens: &Lens) -> Option<FrameId> {
         | Item::Bar(_)
         | Item::Threads(_)
         | Item::Counter(_)
-        | Item::Probed(_) => None,
+        | Item::Probed(_)
+        | Item::Wait(_)
+        | Item::SystemCall(_) => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
-    render::{escape::terminal, explain, syscalls, timeline, units, waits},
+    render::{self, escape::terminal, explain, timeline, units},
     tui::{
         data::Data,
         lens::{Item, Lens, Pane, path},
@@ -17,24 +17,80 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     if let Some(failure) = &aside.failure {
         return page.failure(failure);
     }
-    let lines = match lens.pane {
-        Pane::Waits if aside.waits.started => waits::waits(&aside.waits),
-        Pane::Syscalls if aside.syscalls.started => {
-            syscalls::syscalls(&aside.syscalls, v1::Grouping::Function)
-        }
-        Pane::Timeline => return counters(page, lens, data),
+    match lens.pane {
+        Pane::Waits if aside.waits.started => waits(page, lens, data),
+        Pane::Syscalls if aside.syscalls.started => syscalls(page, lens, data),
+        Pane::Timeline => counters(page, lens, data),
         Pane::Explain => match &aside.explained {
-            Some(explained) => return reasons(page, lens, data, explained),
-            None => return awaited(page, lens, data, "looking at calls …"),
+            Some(explained) => reasons(page, lens, data, explained),
+            None => awaited(page, lens, data, "looking at calls …"),
         },
-        _ => return awaited(page, lens, data, "looking …"),
+        _ => awaited(page, lens, data, "looking …"),
+    }
+}
+
+/// A row, and what it selects.
+struct ListRow {
+    line: Line,
+    item: Option<Item>,
+}
+
+fn waits(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let state = &data.aside.waits;
+    if state.waits == 0 {
+        let words = "no wait has ended so far: one that goes on is not counted yet, and who has no CPU does not wait here";
+        return page.paragraph(Style::Faint, words);
+    }
+    let frame = data.selected_wait(lens);
+    let frame = frame.and_then(|node| render::waits::own_frame(state, node));
+    let next = frame.map(|frame| terminal(&frame.function).into_owned());
+    let rows = render::waits::rows(state).into_iter();
+    let rows = rows.map(|row| ListRow {
+        line: row.line,
+        item: row.node.map(|number| Item::Wait(state.path(number))),
+    });
+    list(page, lens, &render::waits::heading(), rows.collect(), next);
+}
+
+fn syscalls(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let state = &data.aside.syscalls;
+    if state.syscalls.is_empty() {
+        return page.line(&Line::of(Style::Faint, "  no system call has returned so far"));
+    }
+    let next = match lens.selection() {
+        Some(Item::SystemCall(name)) => Some(format!("syscall:{}", terminal(name))),
+        _ => None,
     };
+    let rows = render::syscalls::rows(state, v1::Grouping::Function).into_iter();
+    let rows = rows.map(|row| ListRow {
+        line: row.line,
+        item: row.name.map(Item::SystemCall),
+    });
+    list(page, lens, &render::syscalls::heading(), rows.collect(), next);
+}
+
+/// Rows, some of which can be selected, and what Enter times.
+fn list(page: &mut Page<'_>, lens: &Lens, heading: &Line, rows: Vec<ListRow>, next: Option<String>) {
     if path::threshold(&lens.scope).is_some() {
-        let words = "waits and system calls of all calls: how long a call takes is not known until it ends";
+        let words = "of all calls: how long a call takes is not known until it ends";
         page.paragraph(Style::Warning, words);
     }
-    for line in lines.iter().take(page.rows()) {
-        page.line(line);
+    let foot = match next {
+        Some(next) => Line::of(Style::Plain, "Enter: times ").and(Style::Strong, next),
+        None => Line::of(Style::Faint, "no function of the program is known here"),
+    };
+    page.foot(1).line(&foot);
+    page.line(heading);
+    let is_selected = |row: &ListRow| row.item.is_some() && row.item.as_ref() == lens.selection();
+    let selected = rows.iter().position(is_selected).unwrap_or(0);
+    let begin = page.first(lens, selected, rows.len());
+    let room = page.rows();
+    for row in rows.into_iter().skip(begin).take(room) {
+        let is_selected = is_selected(&row);
+        if let Some(item) = row.item {
+            page.sign(Sign::item(item));
+        }
+        page.row(&row.line, is_selected);
     }
 }
 

@@ -13,10 +13,11 @@ use crate::{
         escape::terminal,
         source::{Marks, gutter, notes, text_of},
         source_names::cut,
+        units,
     },
     tui::{
         data::{Data, source},
-        lens::{Item, Lens},
+        lens::{Item, Lens, LineId},
     },
 };
 
@@ -48,13 +49,16 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let room = page.rows();
     let begin = page.first(lens, lines.iter().position(is_selected).unwrap_or(0), lines.len());
     let digits = shown.last_line.max(999).to_string().len();
+    let shares = data.shares_of_lines();
     for line in lines.iter().skip(begin).take(room) {
         let style = if is_selected(line) {
             Theme::selected()
         } else {
             Style::new()
         };
-        let row = row(line, digits, page.width(), page.theme);
+        let LineId { file, line: number } = source::id(shown, line);
+        let share = shares.get(&(file.as_str(), number)).copied();
+        let row = row(line, share, digits, page);
         page.sign(Sign::item(Item::Line(source::id(shown, line))));
         page.styled(&row, style);
     }
@@ -82,7 +86,13 @@ fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     }
 }
 
-fn row(line: &v1::SourceLine, digits: usize, width: usize, theme: Theme) -> Line<'static> {
+/// A line with the share of the samples that were in it, or in what it calls.
+fn row(line: &v1::SourceLine, share: Option<f64>, digits: usize, page: &Page<'_>) -> Line<'static> {
+    let (width, theme) = (page.width(), page.theme);
+    let share = share
+        .filter(|share| *share > 0.0)
+        .map_or_else(String::new, units::percent);
+    let share = format!("{share:>6} ");
     let mut marks = Marks::default();
     let number = if line.file.is_empty() {
         format!("{:>digits$} ", line.line)
@@ -92,7 +102,8 @@ fn row(line: &v1::SourceLine, digits: usize, width: usize, theme: Theme) -> Line
     };
     let gutter = gutter(line, &mut marks);
     let notes = notes(line, &mut marks).join(" ");
-    let room = width.saturating_sub(number.chars().count() + gutter.chars().count() + 1);
+    let before = share.chars().count() + number.chars().count() + gutter.chars().count() + 1;
+    let room = width.saturating_sub(before);
     let notes = cut(&notes, room / 2);
     let taken = if notes.is_empty() {
         0
@@ -102,6 +113,7 @@ fn row(line: &v1::SourceLine, digits: usize, width: usize, theme: Theme) -> Line
     let text = cut(&text_of(&line.text), room.saturating_sub(taken));
     let padding = room.saturating_sub(text.chars().count() + notes.chars().count());
     Line::from(vec![
+        Span::styled(share, theme.of(line::Style::Plain)),
         Span::styled(number, theme.of(line::Style::Faint)),
         Span::styled(format!("{gutter} "), theme.of(line::Style::Bar)),
         Span::raw(text),
