@@ -251,7 +251,10 @@ fn threads_bars_counters_and_suggestions_lead_further_by_keys() {
     let terminal = Terminal::open(110, 32);
     target.say("go");
     terminal.start(&format!("-p {}", target.pid()));
-    terminal.wait_for("handle  explain");
+    let screen = terminal.wait("some samples", |screen| {
+        screen.contains("handle  explain") && samples(screen) >= 200
+    });
+    let sampled = samples(&screen);
 
     // The thread, and its flame graph alone.
     let thread = format!("explain ({})", target.pid());
@@ -278,8 +281,15 @@ fn threads_bars_counters_and_suggestions_lead_further_by_keys() {
     terminal.press(&["Escape"]);
     terminal.wait("time", |screen| !screen.contains("of context-switches"));
 
+    // What was sampled by function is still there.
+    terminal.press(&["1"]);
+    let screen = terminal.wait("functions", |screen| {
+        screen.contains("▼  SELF") && screen.contains("handle  explain")
+    });
+    assert!(samples(&screen) >= sampled, "{sampled}:\n{screen}");
+
     // The lines that ran.
-    terminal.press(&["1", "a"]);
+    terminal.press(&["a"]);
     terminal.wait_for("LINE AND FUNCTION");
     terminal.wait("a line", |screen| {
         screen
@@ -521,6 +531,13 @@ fn a_key_records_what_is_looked_at() {
             file.display()
         );
     }
+}
+
+/// The samples of all of the target, below the path.
+fn samples(screen: &str) -> u64 {
+    let line = screen.lines().nth(2).unwrap_or_default().trim();
+    let count = line.strip_suffix(" samples on the CPU").unwrap();
+    count.replace(',', "").parse().unwrap()
 }
 
 /// The value below the list of hits.

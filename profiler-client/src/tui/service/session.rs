@@ -53,6 +53,7 @@ impl Task {
             reports: self.reports.clone(),
             recorded_scope: matches!(self.target, Target::Recording(_)).then(|| session.scope.clone()),
             flame: None,
+            parked: Vec::new(),
             latency: None,
         };
         let (scope, scopes) = watch::channel(session.scope.clone());
@@ -181,8 +182,13 @@ struct Views {
     /// The scope that a recording is looked at with: its views have one message, of that.
     recorded_scope: Option<String>,
     flame: Option<Flame>,
+    /// Flame views that were looked at before, the last one at the end. While their streams are open, the daemon keeps their samples.
+    parked: Vec<Flame>,
     latency: Option<Opened>,
 }
+
+/// Flame views that are kept for who comes back to them.
+const MAX_PARKED: usize = 3;
 
 /// A task that is ended when dropped.
 pub(super) struct Opened(pub(super) AbortHandle);
@@ -205,6 +211,24 @@ struct Flame {
     view: FlameView,
     in_calls: bool,
     opened: Opened,
+    /// Whether its messages are left where they are.
+    is_parked: watch::Sender<bool>,
+}
+
+/// What is done with the streams of other views, once that of the wanted one is open.
+#[derive(Default)]
+struct Left {
+    to_park: Option<watch::Sender<bool>>,
+    to_close: Vec<Flame>,
+}
+
+impl Left {
+    fn settle(self) {
+        if let Some(is_parked) = self.to_park {
+            is_parked.send_replace(true);
+        }
+        drop(self.to_close);
+    }
 }
 
 impl Views {
@@ -233,15 +257,34 @@ impl Views {
             is_current && (is_recorded || flame.opened.is_open())
         };
         if !self.flame.as_ref().is_some_and(is_open) {
-            // The stream before stays open until this one is: without any, the daemon forgets what was sampled.
             // Of a recording there is one answer to each question, and nobody waits for the one before.
             let before = self.flame.take().filter(|_| !is_recorded);
-            self.flame = Some(Flame {
-                view: wanted.clone(),
-                in_calls,
-                opened: self.open_flame(wanted, before),
-            });
+            let left = self.leave(before, wanted, in_calls);
+            self.flame = Some(self.open_flame(wanted, in_calls, left));
         }
+    }
+
+    /// Parks the view that is left for another, and finds what has to be closed. The stream before stays open until the new one is:
+    /// without any, the daemon forgets what was sampled.
+    fn leave(&mut self, before: Option<Flame>, wanted: &FlameView, in_calls: bool) -> Left {
+        self.parked
+            .retain(|flame| flame.in_calls == in_calls && flame.opened.is_open());
+        let mut left = Left::default();
+        let same = self.parked.iter().position(|flame| flame.view == *wanted);
+        left.to_close.extend(same.map(|at| self.parked.remove(at)));
+        match before {
+            Some(before)
+                if before.in_calls == in_calls && before.view != *wanted && before.opened.is_open() =>
+            {
+                if self.parked.len() == MAX_PARKED {
+                    left.to_close.push(self.parked.remove(0));
+                }
+                left.to_park = Some(before.is_parked.clone());
+                self.parked.push(before);
+            }
+            before => left.to_close.extend(before),
+        }
+        left
     }
 
     /// Whether each view has one message, its last.
@@ -264,7 +307,8 @@ impl Views {
         )
     }
 
-    fn open_flame(&self, wanted: &FlameView, before: Option<Flame>) -> Opened {
+    fn open_flame(&self, wanted: &FlameView, in_calls: bool, left: Left) -> Flame {
+        let (is_parked, mut parked) = watch::channel(false);
         let (mut client, reports) = (self.client.clone(), self.reports.clone());
         let request = v1::WatchFlameRequest {
             session: self.session.clone(),
@@ -273,20 +317,38 @@ impl Views {
             event: wanted.event.clone(),
             ..Default::default()
         };
-        Opened(
-            tokio::spawn(async move {
-                let opened = client.watch_flame(request).await;
-                drop(before);
-                let report = |message| {
-                    What::Flame(match message {
-                        Incoming::Message(message) => Incoming::Message(Box::new(message)),
-                        Incoming::Broken(failure) => Incoming::Broken(failure),
-                    })
-                };
-                forward(opened.map(tonic::Response::into_inner), &reports, report).await;
-            })
-            .abort_handle(),
-        )
+        let task = async move {
+            let opened = client.watch_flame(request).await;
+            left.settle();
+            let report = |message| {
+                What::Flame(match message {
+                    Incoming::Message(message) => Incoming::Message(Box::new(message)),
+                    Incoming::Broken(failure) => Incoming::Broken(failure),
+                })
+            };
+            let mut stream = match opened {
+                Ok(opened) => opened.into_inner(),
+                Err(status) => {
+                    reports.send(report(Incoming::Broken(status.into()))).await;
+                    return;
+                }
+            };
+            let is_parked = async { parked.wait_for(|is_parked| *is_parked).await.is_ok() };
+            let is_parked = tokio::select! {
+                () = pass_on(&mut stream, &reports, report) => false,
+                is_parked = is_parked => is_parked,
+            };
+            if is_parked {
+                // It stays open, and nobody reads it.
+                std::future::pending::<()>().await;
+            }
+        };
+        Flame {
+            view: wanted.clone(),
+            in_calls,
+            opened: Opened(tokio::spawn(task).abort_handle()),
+            is_parked,
+        }
     }
 }
 
@@ -296,13 +358,15 @@ pub(super) async fn forward<M>(
     reports: &Reports,
     report: impl Fn(Incoming<M>) -> What,
 ) {
-    let mut stream = match opened {
-        Ok(stream) => stream,
+    match opened {
+        Ok(mut stream) => pass_on(&mut stream, reports, report).await,
         Err(status) => {
             reports.send(report(Incoming::Broken(status.into()))).await;
-            return;
         }
-    };
+    }
+}
+
+async fn pass_on<M>(stream: &mut Streaming<M>, reports: &Reports, report: impl Fn(Incoming<M>) -> What) {
     loop {
         let what = match stream.message().await {
             Ok(Some(message)) => Incoming::Message(message),
