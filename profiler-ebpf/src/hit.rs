@@ -376,7 +376,6 @@ pub unsafe fn write_beginning<const PAGES_IN: bool>(
             let first = (*slot).first_plan.wrapping_add((*slot).required);
             read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
         }
-        span::begin_now(sequence);
         emit(reading, slot, cookie);
     }
 }

@@ -203,20 +203,6 @@ pub fn ask_for_end(probe: ProbeId, stack_pointer: u64, gates: u32) -> u32 {
     }
 }
 
-/// Has the span of this number, if it is the innermost one, begin now: what was read when it began is no part of it.
-#[inline(never)]
-pub fn begin_now(sequence: u32) {
-    let Some(state) = task::state() else { return };
-    // SAFETY: a live map value that only this thread writes; the index is masked; the helper takes nothing.
-    unsafe {
-        let depth = (*state).depth;
-        let span = span_at(state, depth.wrapping_sub(1));
-        if depth > 0 && (*span).sequence == sequence {
-            (&raw mut (*span).start_ns).write_volatile(bpf_ktime_get_ns());
-        }
-    }
-}
-
 /// The stack pointer of a probe's innermost span of those that began at this stack pointer or above; `None` where it has none
 /// open.
 #[inline(never)]

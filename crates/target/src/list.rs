@@ -57,6 +57,16 @@ impl Listed {
         })
     }
 
+    /// Whether it was started by this name, as programs are by a link to another: both its name and its first argument say so. It can
+    /// change both.
+    fn was_started_as(&self, name: &str) -> bool {
+        let first = self.command_line.split([' ', ':']).next().unwrap_or_default();
+        let first = first.rsplit('/').next().unwrap_or_default();
+        // The kernel keeps so much of a name.
+        let is_cut = self.name.len() == COMM_MAX && name.starts_with(&self.name);
+        first == name && (self.name == name || is_cut)
+    }
+
     /// Whether the text is its number or is part of its name, executable or command line.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
@@ -110,7 +120,7 @@ pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, usize>> {
 }
 
 /// The processes that run an executable, by number: of that file or path where the pattern has a `/`, of
-/// that file name otherwise; where none does, those of that name, as of a program that is a link to another.
+/// that file name otherwise; if there is none, processes that were started by that name, as programs are by a link.
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
@@ -146,11 +156,7 @@ pub fn find_executable(pattern: &Path) -> io::Result<Vec<u32>> {
         return Ok(found);
     }
     let name = pattern.to_string_lossy();
-    // The kernel keeps so much of a name.
-    let is_named = |process: &Listed| {
-        process.name == *name || process.name.len() == COMM_MAX && name.starts_with(&process.name)
-    };
-    Ok(pids(&|process| is_named(process)))
+    Ok(pids(&|process| process.was_started_as(&name)))
 }
 
 #[cfg(test)]

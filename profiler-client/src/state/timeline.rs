@@ -173,16 +173,17 @@ impl TimelineState {
         self.received += 1;
         self.duration_ns += bucket.ns();
         if let Some(calls) = bucket.calls {
-            *self.calls.get_or_insert(0) += calls;
+            let sum = self.calls.get_or_insert(0);
+            *sum = sum.saturating_add(calls);
         }
         for (total, count) in self.totals.iter_mut().zip(&bucket.counts) {
-            *total += count.count;
+            *total = total.saturating_add(count.count);
         }
         for thread in &bucket.threads {
             let first = thread.counts.first().map_or(0, |count| count.count);
             let known = self.threads.entry(thread.tid).or_default();
             known.0.clone_from(&thread.name);
-            known.1 += first;
+            known.1 = known.1.saturating_add(first);
         }
         self.keep(bucket);
         self.buckets.back().ok_or(Malformed("there is no bucket"))

@@ -88,6 +88,12 @@ impl Binding {
     }
 }
 
+/// Whether it is Ctrl-C.
+#[must_use]
+pub fn is_interrupt(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
 const fn key(c: char) -> Key {
     of(KeyCode::Char(c))
 }

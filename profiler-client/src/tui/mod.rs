@@ -98,7 +98,7 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     app.begin();
     let screen = Screen::enter(app.lens.mouse).map_err(|error| failed(&error))?;
     let ended = app.run(screen, inbox, theme, &mut stop).await;
-    if let Some(recorded) = app.service.end_recording().await {
+    for recorded in app.service.end_recordings().await {
         note(&terminal(&recorded));
     }
     ended
@@ -293,6 +293,8 @@ impl App {
 
     fn event(&mut self, event: &Event) -> Vec<Effect> {
         match event {
+            // Whatever is drawn over the screen.
+            Event::Key(key) if keys::is_interrupt(key) && self.lens.input.is_none() => vec![Effect::Quit],
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 let action = keys::action(key, &self.lens);
                 self.dirty = true;

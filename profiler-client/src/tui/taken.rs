@@ -13,7 +13,7 @@ use crate::{
     cli::exit::Failure,
     render::escape::terminal,
     state::{Malformed, latency::LatencyState},
-    watch::Message,
+    watch::{END_OF_RECORDING, Message},
 };
 
 /// Takes a report; what the user is told of it.
@@ -139,8 +139,8 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
             note_end(data, &message);
             return wrong(data.aside.syscalls.apply(message));
         }
-        // The last says that no more comes, and holds no counts.
-        What::Timeline(Incoming::Message(message)) if !message.is_final() => {
+        // The last of a process says that no more comes, and holds no counts.
+        What::Timeline(Incoming::Message(message)) if !message.counts.is_empty() => {
             return wrong(data.aside.timeline.apply(message).map(|_| ()));
         }
         What::Spans(Incoming::Message(message)) => {
@@ -157,8 +157,10 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
 
 /// Notes why nothing more of the pane comes, where the session on the screen goes on.
 fn note_end(data: &mut Data, message: &impl Message) {
-    if message.is_final() && data.ended.is_none() {
-        data.aside.ended = Some(message.final_reason().trim_end_matches('.').to_owned());
+    let why = message.final_reason().trim_end_matches('.');
+    // Of a recording, all that there is has come with it.
+    if message.is_final() && data.ended.is_none() && !why.starts_with(END_OF_RECORDING) {
+        data.aside.ended = Some(why.to_owned());
     }
 }
 

@@ -863,7 +863,7 @@ fn the_daemon_is_recorded_like_any_process() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_running_session_is_recorded_redacted_and_not_with_other_calls_than_it_has() {
+fn a_running_session_can_be_redacted_and_refuses_calls() {
     let daemon = Daemon::start();
     let target = busy();
     let pid = target.pid().to_string();

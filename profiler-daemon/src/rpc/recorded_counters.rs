@@ -46,6 +46,9 @@ impl RecordedCounters {
                 missing: HashMap::new(),
                 scope: String::new(),
                 cost: None,
+                // The message that they are in says it.
+                final_reason: String::new(),
+                final_signal: 0,
                 ..message
             });
             if bucket.ended.is_some() {

@@ -163,7 +163,7 @@ impl EstimatedPlace {
         (estimated, line.in_function.clone())
     }
 
-    /// Of a call both ends: whichever of its exits it takes, that is one of them. What never returns has one end.
+    /// A call costs its entry and one exit; one that never returns, its entry alone.
     fn cost_ns(&self, costs: HitCosts) -> u64 {
         let end = self.end.filter(|end| end.probes > 0);
         costs.of(self.single_stepped) + end.map_or(0, |end| costs.of(end.single_stepped))

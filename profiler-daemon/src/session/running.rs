@@ -319,11 +319,12 @@ impl Running {
 
     /// Tells a session what its probes cost.
     pub fn set_costs(&mut self, session: &mut Session) {
-        let hits = session.has_stepped_ends().then(|| self.hit_costs()).flatten();
+        let programs_do_ret = self.engine.ability().write_context;
+        let has_stepped = session.has_stepped_ends(programs_do_ret);
         session.set_costs(ProbeCosts {
+            hits: has_stepped.then(|| self.hit_costs()).flatten(),
             calls: &self.call_costs,
-            hits,
-            programs_do_ret: self.engine.ability().write_context,
+            programs_do_ret,
         });
     }
 

@@ -20,7 +20,7 @@ pub struct OwnLosses {
     pub children: u64,
 }
 
-/// How those are called among what is lost.
+/// Their name among the losses.
 pub const CHILDREN: &str = "children_not_counted";
 
 impl OwnLosses {

@@ -216,7 +216,7 @@ impl Reader<'_> {
         self.nested(|reader| {
             let mut is_first = true;
             loop {
-                // Without a name.
+                // `0`: a part without a name.
                 while reader.takes("0") {}
                 let before = reader.out.len();
                 if !is_first {
@@ -312,7 +312,7 @@ impl Reader<'_> {
             if !std::mem::take(&mut is_first) {
                 self.write(", ")?;
             }
-            // It is of a specialisation.
+            // `H`: the argument is of a specialisation.
             self.takes("H");
             self.nested(Self::template_argument)?;
         }
@@ -323,7 +323,7 @@ impl Reader<'_> {
         if self.takes("T") {
             self.of_type()
         } else if self.takes("V") {
-            // Through references to it.
+            // A type may be a reference to an earlier one.
             let kind = self.kind_of_value()?;
             let name = self.apart(Self::of_type)?;
             self.value(kind, &name)
@@ -893,7 +893,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_names_are_left() {
+    fn names_that_unfold_without_end_stay_mangled() {
         // Each type is the one before, twice.
         let mut mangled = "_D1fFHii".to_owned();
         for _ in 0..200 {

@@ -20,10 +20,10 @@ pub struct OwnArgs {
     /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
-    /// As of `record`: leave out folders of files, command lines, names of threads and the host
+    /// As `record --redact`: leave out folders of files, command lines, names of threads and the host
     #[arg(long)]
     pub redact: bool,
-    /// As of `record`: keep each call of the last step with the calls around it
+    /// As `record --calls`: keep each call of the last step with the calls around it
     #[arg(long)]
     pub calls: bool,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]

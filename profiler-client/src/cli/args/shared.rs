@@ -46,7 +46,7 @@ pub struct FromArgs {
 /// A recording in place of a process, of what was recorded beyond samples and calls.
 #[derive(Args, Debug, Default)]
 pub struct FromMoreArgs {
-    /// Look at a recording made by `profiler record` instead of a process, with what was asked for there. SCOPE is by
+    /// Look at a recording made by `profiler record` instead of a process; it has this only if `record` was asked for it. SCOPE is by
     /// default the recorded one
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "symbols"])]

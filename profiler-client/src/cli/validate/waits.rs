@@ -13,7 +13,7 @@ pub(super) fn waits(args: WaitsArgs) -> Result<Waits, Failure> {
     let is_recorded = args.recording.from.is_some();
     if is_recorded && args.allocations {
         return Err(Failure::usage(
-            "What was allocated is not looked for in a recording: leave --allocations out.",
+            "Recordings do not hold allocations: leave --allocations out.",
         ));
     }
     let mut session = match recorded(&args.recording, args.scope.as_ref())? {

@@ -409,12 +409,12 @@ fn next_of_syscall(lens: &mut Lens) -> Vec<Effect> {
 fn nudge(lens: &mut Lens, towards: Towards) -> Vec<Effect> {
     let scope = path::nudge(&lens.scope, towards);
     if scope.as_ref() == Ok(&lens.scope) {
-        let end = match towards {
-            Towards::Slower => "highest",
-            Towards::Faster => "lowest",
+        let key = match towards {
+            Towards::Slower => ">",
+            Towards::Faster => "<",
         };
         lens.notice = Some(format!(
-            "This is the {end} threshold that has a key: e edits it, as in [>= p75] or [>= 3ms]."
+            "{key} goes no further: press e to type another threshold, as in [>= p75] or [>= 3ms]."
         ));
     }
     set_scope(lens, scope)

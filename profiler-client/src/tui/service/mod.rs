@@ -188,6 +188,8 @@ pub struct Service {
     completing: Option<JoinHandle<()>>,
     of: Option<Target>,
     recording: Option<Recording>,
+    /// Recordings that were told to end.
+    ending: Vec<JoinHandle<String>>,
     /// The session that is attached; `None` before there is one.
     pub session: Option<Session>,
 }
@@ -231,6 +233,7 @@ impl Service {
             completing: None,
             of: None,
             recording: None,
+            ending: Vec::new(),
             session: None,
         };
         (service, Inbox(receiver))
@@ -304,10 +307,8 @@ impl Service {
         lookups.for_each(|task| task.abort());
         (self.edits, self.hits, self.flame, self.of) = (None, None, None, None);
         (self.aside, self.session) = (None, None);
-        if let Some(recording) = self.recording.take() {
-            // It says itself what came of it.
-            tokio::spawn(recording.end());
-        }
+        let recording = self.recording.take();
+        recording.into_iter().for_each(|recording| self.finish(recording));
         self.reports.attachment += 1;
         let left = self.owned.take();
         tokio::spawn(async move { left.end().await });
@@ -372,9 +373,7 @@ impl Service {
     fn record(&mut self) {
         let running = self.recording.take().filter(Recording::is_running);
         match (running, &self.session) {
-            (Some(recording), _) => {
-                tokio::spawn(recording.end());
-            }
+            (Some(recording), _) => self.finish(recording),
             (None, Some(session)) => {
                 let begun = Recording::begin(self.connection.views(), session, self.reports.clone());
                 self.recording = Some(begun);
@@ -383,10 +382,21 @@ impl Service {
         }
     }
 
-    /// Ends the recording, if there is one: what came of it.
-    pub async fn end_recording(&mut self) -> Option<String> {
-        let recording = self.recording.take().filter(Recording::is_running)?;
-        Some(recording.end().await)
+    /// Has a recording end; it says itself what came of it.
+    fn finish(&mut self, recording: Recording) {
+        self.ending.retain(|task| !task.is_finished());
+        self.ending.push(tokio::spawn(recording.end()));
+    }
+
+    /// Ends the recording, if there is one, and waits for those that are ending: what came of them, which nobody was told.
+    pub async fn end_recordings(&mut self) -> Vec<String> {
+        let running = self.recording.take().filter(Recording::is_running);
+        running.into_iter().for_each(|recording| self.finish(recording));
+        let mut ended = Vec::new();
+        for task in self.ending.drain(..).filter(|task| !task.is_finished()) {
+            ended.extend(task.await);
+        }
+        ended
     }
 
     fn source(&mut self, place: String) {

@@ -8,6 +8,7 @@ use crate::{
         data::Data,
         lens::{Item, Lens, Pane, path},
     },
+    watch::END_OF_RECORDING,
 };
 use profiler_proto::v1;
 
@@ -96,7 +97,8 @@ fn list(page: &mut Page<'_>, lens: &Lens, heading: &Line, rows: Vec<ListRow>, ne
 
 /// What is awaited, or why it does not come.
 fn awaited(page: &mut Page<'_>, lens: &Lens, data: &Data, words: &str) {
-    let words = match &data.ended {
+    let ended = data.ended.as_ref();
+    let words = match ended.filter(|why| !why.starts_with(END_OF_RECORDING)) {
         Some(why) => format!("nothing more comes: {}", terminal(why)),
         None if lens.frozen => super::nothing_yet(lens, data).to_owned(),
         None => words.to_owned(),

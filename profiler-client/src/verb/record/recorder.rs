@@ -217,9 +217,12 @@ impl Recorder {
     pub fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
         if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
             // More than a reader takes.
-            message.dropped += (message.records.len() + message.hits.len()) as u64;
+            let dropped = message.records.len() + message.hits.len() + message.waits.len();
+            message.dropped += dropped as u64;
             message.records.clear();
             message.hits.clear();
+            message.waits.clear();
+            message.counted = None;
         }
         if message.begins_anew {
             self.flush()?;

@@ -83,8 +83,8 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
     Ok(())
 }
 
-/// The frames that are what threads are called which waited or woke, and whose stacks locks lie in: each is told with the first
-/// wait that names it.
+/// Frames with names of threads: those that waited, those that ended a wait, and those on whose stacks a lock lies. Each is told
+/// with the first wait that names it.
 fn thread_names(waits: &[v1::RecordedWait]) -> HashSet<u32> {
     let names = waits.iter().flat_map(|wait| {
         let waker = match &wait.waker {

@@ -239,7 +239,7 @@ fn waits_are_those_of_the_part() {
 }
 
 #[test]
-fn what_was_not_recorded_is_refused_with_the_flag_that_does() {
+fn what_was_not_recorded_is_refused_with_the_flag_that_records_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     super::recorded(&path, 2);

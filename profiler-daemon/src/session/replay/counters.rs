@@ -70,7 +70,8 @@ pub fn timeline(
         recording::Part::Summary(_) => true,
         recording::Part::Missing { from_ns, to_ns } => {
             let to_ns = to_ns.min(part.end_ns);
-            missing_ns += to_ns.saturating_sub(from_ns.max(part.begin_ns));
+            let more_ns = to_ns.saturating_sub(from_ns.max(part.begin_ns));
+            missing_ns = u64::saturating_add(missing_ns, more_ns);
             true
         }
         recording::Part::Batch(batch) => {

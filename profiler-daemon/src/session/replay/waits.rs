@@ -96,7 +96,8 @@ impl Playing<'_> {
             recording::Part::Summary(_) => true,
             recording::Part::Missing { from_ns, to_ns } => {
                 let to_ns = to_ns.min(self.part.end_ns);
-                self.missing_ns += to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
+                let missing_ns = to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
+                self.missing_ns = self.missing_ns.saturating_add(missing_ns);
                 true
             }
             recording::Part::Batch(mut batch) => {

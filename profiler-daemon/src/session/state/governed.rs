@@ -76,8 +76,8 @@ impl CpuTime {
     }
 }
 
-/// Functions with ends that the kernel single-steps, and that are not measured so: what a call costs is measured where it emulates the
-/// entry, and where the exit is a `ret`, which it single-steps unless the programs do it.
+/// Functions whose calls cost more than the measured one, because the kernel single-steps their entry or exit: a call is measured with
+/// an entry that the kernel emulates, and a `ret` as its exit, which it single-steps unless the programs do it.
 #[derive(Default)]
 struct Stepped {
     entries: HashSet<Key>,
@@ -98,7 +98,7 @@ impl Stepped {
         stepped
     }
 
-    /// How many ends of a call that are.
+    /// How many of a call's two ends are single-stepped beyond what was measured.
     fn ends_of(&self, function: &Key) -> u64 {
         u64::from(self.entries.contains(function)) + u64::from(self.exits.contains(function))
     }
@@ -118,7 +118,9 @@ impl ProbeCosts<'_> {
 
     /// What a call costs whose end is seen by a method, and so many ends of which the kernel single-steps.
     fn of_call(self, method: ExitMethod, stepped_ends: u64) -> CallCost {
-        let cost = self.calls.get(&method).copied().unwrap_or_default();
+        let Some(cost) = self.calls.get(&method).copied() else {
+            return CallCost::default();
+        };
         CallCost {
             cost_ns: cost.cost_ns + stepped_ends * self.stepping_ns(),
             ..cost
@@ -132,10 +134,10 @@ impl Session {
         self.budget.as_ref().is_some_and(|budget| budget.is_due(now_ns))
     }
 
-    /// Whether the kernel single-steps ends of calls.
-    pub fn has_stepped_ends(&self) -> bool {
+    /// Whether calls cost more than the measured one, because the kernel single-steps their ends.
+    pub fn has_stepped_ends(&self, programs_do_ret: bool) -> bool {
         let mut sites = self.steps.iter().flat_map(|step| &step.sites);
-        sites.any(|site| site.entry_single_stepped || site.exit_single_stepped)
+        sites.any(|site| site.entry_single_stepped || site.exit_single_stepped && programs_do_ret)
     }
 
     /// Sets what the probes add to a duration, and cost the target.

@@ -102,7 +102,7 @@ impl Session {
                     ..
                 } => {
                     if self.looks_at(*tgid) {
-                        // Off the CPU they are recorded in calls alone, be it that waits have them taken everywhere.
+                        // Samples off the CPU are recorded only inside calls, even where waits need them everywhere.
                         let is_recorded = *activity == Activity::OnCpu || self.divides();
                         if let Some(records) = self.records.as_mut().filter(|_| is_recorded) {
                             records.take(record);

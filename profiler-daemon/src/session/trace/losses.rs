@@ -1,6 +1,6 @@
 //! What becomes of hits before they can be recorded.
 
-/// Hits and calls that never come to those who show or record them; in a running session also part of what it counts itself.
+/// Hits and calls that were lost before they could be shown or recorded; in a running session its own counts have some of them too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TraceLosses {
     /// They came faster than they were named.
