@@ -1,8 +1,10 @@
 //! How the service is looked at: a value without a terminal, a clock or a connection. [`update`] is all that changes it.
 
 mod action;
+mod attaching;
 mod command_line;
 mod effect;
+mod enter;
 mod input;
 mod item;
 mod pane;

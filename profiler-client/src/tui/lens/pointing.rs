@@ -1,9 +1,6 @@
 //! What a click does.
 
-use super::{
-    Effect, Item, Lens, Mouse, Pointed, Spot,
-    update::{enter, show},
-};
+use super::{Effect, Item, Lens, Mouse, Pointed, Spot, enter::enter, update::show};
 use crate::tui::data::Data;
 
 impl Lens {

@@ -1,0 +1,213 @@
+//! Which session is looked at: its beginning, its end, and others in its place.
+
+use profiler_daemon::session::OVER_BUDGET;
+
+use super::{
+    Effect, Item, Lens, Pane, Part, Recorded, Target, part,
+    update::{set_scope, show},
+};
+use crate::{attached::recorded_length, tui::data::Data};
+
+pub(super) fn attach(lens: &mut Lens) -> Vec<Effect> {
+    let target = match lens.selection() {
+        Some(Item::Process(pid)) => Target::Pid(*pid),
+        Some(Item::Session(name)) => Target::Session(name.clone()),
+        _ => {
+            lens.notice = Some("There is no process to attach to.".to_owned());
+            return Vec::new();
+        }
+    };
+    lens.target = Some(target.clone());
+    lens.attaching = true;
+    lens.search = String::new();
+    vec![Effect::Attach {
+        target,
+        scope: lens.scope.clone(),
+    }]
+}
+
+/// Another session takes the place of what is looked at.
+pub(super) fn join(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(Item::Session(name)) = lens.selection().cloned() else {
+        lens.notice = Some("The daemon has no session: `profiler session new` makes one.".to_owned());
+        return Vec::new();
+    };
+    let is_shown = data.session.as_ref().is_some_and(|session| session.name == name);
+    if is_shown {
+        lens.notice = Some("This session is the one that is looked at.".to_owned());
+        return Vec::new();
+    }
+    let target = Target::Session(name);
+    *lens = Lens {
+        target: Some(target.clone()),
+        attaching: true,
+        // What a session was made with is its own.
+        making: Vec::new(),
+        ..lens.anew()
+    };
+    vec![Effect::Attach {
+        target,
+        scope: String::new(),
+    }]
+}
+
+/// The session is there, with this scope.
+pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
+    lens.attaching = false;
+    lens.unattached = false;
+    let is_of_part = lens.part_before.take().is_some();
+    if let (Some(Target::Recording(recorded)), Some(length)) =
+        (&lens.target, data.session.as_deref().and_then(recorded_length))
+    {
+        lens.whole = part::whole(recorded.time, length).or(lens.whole);
+    }
+    // Without a scope, a recording has the recorded one.
+    let wants_everything = is_of_part && lens.scope.is_empty() && !scope.is_empty();
+    lens.scope = scope;
+    if wants_everything {
+        return set_scope(lens, Ok(String::new()));
+    }
+    // The screen that the command line names has to be one that the scope has.
+    let pane = std::mem::take(&mut lens.pane);
+    if pane == Pane::Source && lens.source.is_some() && lens.has(pane) {
+        lens.pane = pane;
+        return Vec::new();
+    }
+    show(lens, pane, data)
+}
+
+/// The session has ended. One whose probes took too much goes on without them.
+pub(super) fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
+    // Each view says so.
+    if lens.attaching || !reason.contains(OVER_BUDGET) {
+        return Vec::new();
+    }
+    let notice = format!(
+        "`{}` is left: {reason}. K takes it again and keeps its probes whatever they cost.",
+        lens.scope
+    );
+    let left = lens.scope.clone();
+    let effect = attach_to_everything(lens, notice);
+    if effect.is_some() {
+        lens.left = Some(left);
+    }
+    effect.into_iter().collect()
+}
+
+/// Attaches to the same processes without the scope, and says why; `None` where there is no scope, or no process.
+fn attach_to_everything(lens: &mut Lens, notice: String) -> Option<Effect> {
+    let target = match &lens.target {
+        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.scope.is_empty() => target.clone(),
+        _ => return None,
+    };
+    *lens = Lens {
+        target: Some(target.clone()),
+        attaching: true,
+        notice: Some(notice),
+        ..lens.anew()
+    };
+    Some(Effect::Attach {
+        target,
+        scope: String::new(),
+    })
+}
+
+/// There is no session, and why.
+pub(super) fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
+    if lens.is_of_recording() {
+        lens.attaching = false;
+        lens.unattached = true;
+        lens.notice = Some(message);
+        let before = lens.part_before.take().map(Target::Recording);
+        let effect = before.map(|before| attach_recording(lens, before));
+        return effect.into_iter().collect();
+    }
+    // The process may be there, and the scope be what cannot be looked at.
+    if let Some(effect) = attach_to_everything(lens, message.clone()) {
+        return vec![effect];
+    }
+    *lens = Lens {
+        notice: Some(message),
+        search: std::mem::take(&mut lens.search),
+        selected: std::mem::take(&mut lens.selected),
+        ..lens.anew()
+    };
+    Vec::new()
+}
+
+/// Looks at another part of the recording.
+pub(super) fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
+    if lens.has_stacks_alone() {
+        lens.notice = Some("A profile of another tool has no parts: its stacks are sums.".to_owned());
+        return Vec::new();
+    }
+    let Some(Target::Recording(recorded)) = lens.target.clone() else {
+        lens.notice = Some("Only recordings have parts: a process is looked at as it goes on.".to_owned());
+        return Vec::new();
+    };
+    let length = part::length(recorded.time, lens.whole);
+    let Some(length) = length.or_else(|| data.session.as_deref().and_then(recorded_length)) else {
+        lens.notice = Some("How long the recording is, is not known yet.".to_owned());
+        return Vec::new();
+    };
+    let Some(time) = part::moved(recorded.time, length, lens.whole, part) else {
+        lens.notice = Some("There is no more of the recording that way.".to_owned());
+        return Vec::new();
+    };
+    let target = Target::Recording(Recorded {
+        time,
+        path: recorded.path.clone(),
+    });
+    lens.part_before = Some(recorded);
+    vec![attach_recording(lens, target)]
+}
+
+/// Looks at a part of a recording with the scope that there is. Edits of the session before cannot be taken back.
+pub(super) fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
+    lens.target = Some(target.clone());
+    lens.attaching = true;
+    lens.frozen = false;
+    (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    Effect::Attach {
+        target,
+        scope: lens.scope.clone(),
+    }
+}
+
+pub(super) fn detach(lens: &mut Lens) -> Vec<Effect> {
+    if lens.target.is_none() {
+        return Vec::new();
+    }
+    if lens.is_of_recording() {
+        lens.notice = Some("This is a recording: `profiler tui` alone begins with the processes.".to_owned());
+        return Vec::new();
+    }
+    *lens = lens.anew();
+    vec![Effect::Detach]
+}
+
+/// Sessions have no limit on what their probes cost any more; where probes were taken off, they are attached again.
+pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let target = match &lens.target {
+        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.attaching => target.clone(),
+        Some(Target::Session(_)) => {
+            lens.notice = Some("The limit of a session was set when it was made (--budget).".to_owned());
+            return Vec::new();
+        }
+        _ => return Vec::new(),
+    };
+    lens.making.retain(|flag| !flag.starts_with("--budget"));
+    lens.making.push("--budget=0".to_owned());
+    let left = lens.left.take().filter(|_| lens.scope.is_empty());
+    if !data.is_over_budget() && left.is_none() {
+        lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
+        return vec![Effect::NoBudget];
+    }
+    lens.attaching = true;
+    (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    if let Some(left) = left {
+        lens.scope = left;
+    }
+    let scope = lens.scope.clone();
+    vec![Effect::NoBudget, Effect::Attach { target, scope }]
+}

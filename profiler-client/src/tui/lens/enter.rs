@@ -1,0 +1,200 @@
+//! What Enter leads to, on each screen.
+
+use profiler_proto::v1;
+use profiler_scope::Place;
+
+use super::{
+    Effect, Item, Lens, Pane,
+    attaching::{attach, join},
+    path,
+    update::{
+        inside, no_function, no_place, scope_inside, selected_frame, selected_place, set_scope,
+        set_scope_and_show, show,
+    },
+};
+use crate::{
+    cli::args::By,
+    render::waits::own_frame,
+    state::{shape::Patterns, timeline::Row},
+    tui::data::Data,
+};
+
+pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(pane) = lens.screen() else {
+        return attach(lens);
+    };
+    match pane {
+        Pane::Top if lens.by == By::Module => {
+            functions_of_module(lens);
+            Vec::new()
+        }
+        Pane::Top if lens.by == By::Line => inside(lens, data),
+        Pane::Top => match scope_inside(lens, data) {
+            Some(scope) => {
+                lens.search = String::new();
+                set_scope_and_show(lens, scope, Pane::Latency)
+            }
+            None => no_function(lens),
+        },
+        Pane::Graph | Pane::Difference => {
+            if let Some(Item::Stack(stack)) = lens.selection() {
+                lens.zoom = stack.clone();
+            }
+            Vec::new()
+        }
+        Pane::Latency => next_of_latency(lens, data),
+        Pane::Source => match selected_place(lens, data) {
+            Some(place) => {
+                let scope = path::append(&lens.scope, place);
+                set_scope(lens, scope)
+            }
+            None => no_place(lens),
+        },
+        Pane::Hits => only_such(lens, data),
+        Pane::Explain => next_of_finding(lens, data),
+        Pane::Spans => as_slow(lens, data),
+        Pane::Threads => {
+            if let Some(Item::Threads(threads)) = lens.selection() {
+                lens.shape.threads = Patterns::read(threads);
+                lens.zoom = Vec::new();
+                lens.pane = Pane::Graph;
+            }
+            Vec::new()
+        }
+        Pane::Timeline => next_of_counter(lens, data),
+        Pane::Sessions => join(lens, data),
+        Pane::Losses => {
+            show_source_of_probed(lens, data);
+            Vec::new()
+        }
+        Pane::Waits => next_of_wait(lens, data),
+        Pane::Syscalls => next_of_syscall(lens),
+    }
+}
+
+/// Only calls as long as the selected bars; without any, slow ones; of those already, how they differ.
+fn next_of_latency(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let scope = match data.selected_bars(lens) {
+        Some(bars) => path::between(&lens.scope, bars.from_ns, bars.below_ns),
+        None => path::with_threshold(&lens.scope),
+    };
+    if scope.as_ref() == Ok(&lens.scope) {
+        return show(lens, Pane::Difference, data);
+    }
+    if scope.is_ok() {
+        lens.mark = None;
+    }
+    set_scope(lens, scope)
+}
+
+/// The functions of the selected library.
+fn functions_of_module(lens: &mut Lens) {
+    if let Some(frame) = selected_frame(lens) {
+        lens.by = By::Function;
+        let name = frame.function.rsplit('/').next();
+        name.unwrap_or_default().clone_into(&mut lens.search);
+    }
+}
+
+/// Where the selected counter counts, as a flame graph.
+fn next_of_counter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(row) = data.selected_counter(lens) else {
+        lens.notice = Some("There is no counter yet: the first come in a second.".to_owned());
+        return Vec::new();
+    };
+    match row {
+        Row::Calls => return show(lens, Pane::Latency, data),
+        Row::Ratio(..) => {
+            lens.notice = Some("A ratio happens nowhere: select one of its counters.".to_owned());
+        }
+        Row::Counter(at) => {
+            let name = data.aside.timeline.counters.get(at).cloned().unwrap_or_default();
+            // That is time.
+            lens.event = if name == "task-clock" { String::new() } else { name };
+            lens.pane = Pane::Graph;
+        }
+    }
+    Vec::new()
+}
+
+/// The calls of the function in which the selected thread waits; or, of another thread, of the one that ended the wait.
+fn next_of_wait(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let node = data.selected_wait(lens);
+    let frame = node.and_then(|node| own_frame(&data.aside.waits, node));
+    let (Some(node), Some(place)) = (node, frame.and_then(path::place_of)) else {
+        lens.notice = Some("No function of the program is known there: choose another wait.".to_owned());
+        return Vec::new();
+    };
+    let scope = match node.kind() {
+        v1::WaitKind::Waited => path::append(&lens.scope, place),
+        _ => path::append("", place),
+    };
+    set_scope_and_show(lens, scope, Pane::Latency)
+}
+
+/// The calls of the selected system call.
+fn next_of_syscall(lens: &mut Lens) -> Vec<Effect> {
+    let Some(Item::SystemCall(name)) = lens.selection().cloned() else {
+        lens.notice = Some("There is no system call yet.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::append(&lens.scope, Place::SystemCall(name));
+    set_scope_and_show(lens, scope, Pane::Latency)
+}
+
+/// The scope that the selected finding leads to.
+fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let next = data.selected_finding(lens).map(|finding| finding.next.clone());
+    let Some(next) = next.filter(|next| !next.is_empty()) else {
+        lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
+        return Vec::new();
+    };
+    // Only calls of one function can be explained.
+    let pane = path::read(&next).map_or(Pane::Explain, |scope| match scope.last() {
+        Some(_) if scope.steps.len() == 1 => Pane::Explain,
+        Some(last) if last.place.has_spans() => Pane::Latency,
+        _ => Pane::Graph,
+    });
+    set_scope_and_show(lens, path::read(&next).map(|scope| scope.to_string()), pane)
+}
+
+/// The selected value becomes a condition.
+fn only_such(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some((expression, value)) = data.selected_value(lens) else {
+        lens.notice = Some("Select a hit with a value: it becomes a condition.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::with_condition(&lens.scope, &expression, &value);
+    set_scope(lens, scope)
+}
+
+/// Only calls that take as long as the selected one.
+fn as_slow(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(call) = data.selected_call(lens) else {
+        lens.notice = Some("There is no call yet: as soon as one has ended, it can be selected.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::at_least(&lens.scope, call.span.duration_ns);
+    set_scope_and_show(lens, scope, Pane::Graph)
+}
+
+/// The source of the selected function with probes.
+fn show_source_of_probed(lens: &mut Lens, data: &Data) {
+    let id = match lens.selection() {
+        Some(Item::Probed(id)) => Some(*id),
+        _ => None,
+    };
+    match id.and_then(|id| data.latency.functions.get(&id)) {
+        Some(_) if !lens.has(Pane::Source) => {
+            lens.notice = Some("Recordings have no source: it is there while the process runs.".to_owned());
+        }
+        Some(function) => {
+            lens.source = Some(path::quoted(&function.function.name));
+            lens.pane = Pane::Source;
+        }
+        None => {
+            lens.notice =
+                Some("No function has probes: Enter on one of the functions (1) times it.".to_owned());
+        }
+    }
+}
