@@ -307,8 +307,9 @@ impl Service {
         lookups.for_each(|task| task.abort());
         (self.edits, self.hits, self.flame, self.of) = (None, None, None, None);
         (self.aside, self.session) = (None, None);
-        let recording = self.recording.take();
-        recording.into_iter().for_each(|recording| self.finish(recording));
+        if let Some(recording) = self.recording.take() {
+            self.finish(recording);
+        }
         self.reports.attachment += 1;
         let left = self.owned.take();
         tokio::spawn(async move { left.end().await });
@@ -390,8 +391,9 @@ impl Service {
 
     /// Ends the recording, if there is one, and waits for those that are ending: what came of them, which nobody was told.
     pub async fn end_recordings(&mut self) -> Vec<String> {
-        let running = self.recording.take().filter(Recording::is_running);
-        running.into_iter().for_each(|recording| self.finish(recording));
+        if let Some(recording) = self.recording.take().filter(Recording::is_running) {
+            self.finish(recording);
+        }
         let mut ended = Vec::new();
         for task in self.ending.drain(..).filter(|task| !task.is_finished()) {
             ended.extend(task.await);
