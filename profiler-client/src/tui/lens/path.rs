@@ -238,12 +238,16 @@ pub fn function(text: &str) -> Option<String> {
 /// The step that looks inside of a frame; `None` where it is no function that is known by name.
 #[must_use]
 pub fn place_of(frame: &v1::Frame) -> Option<Place> {
-    let known = (frame.unresolved.is_empty() || is_numbered(&frame.function))
-        && !frame.function.is_empty()
+    let name = if frame.unresolved.is_empty() {
+        frame.function.as_str()
+    } else {
+        numbered(&frame.function)?
+    };
+    let known = !name.is_empty()
         && !frame.function.starts_with('[')
         && frame.function != "other"
         && !matches!(frame.module.as_str(), OFF_CPU | "[thread]" | "[process]");
-    let name = || Name::Exact(frame.function.clone());
+    let name = || Name::Exact(name.to_owned());
     known.then(|| {
         if frame.kernel {
             Place::KernelFunction(name())
@@ -255,10 +259,12 @@ pub fn place_of(frame: &v1::Frame) -> Option<Place> {
     })
 }
 
-/// Whether a name is that of a file with the address of a function that has none: `nginx+0x51397`.
-fn is_numbered(function: &str) -> bool {
-    let address = function.rsplit_once("+0x").map(|(_, address)| address);
-    address.is_some_and(|address| !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit()))
+/// The file and the address of a function that has no name, without why: `nginx+0x51397` of `nginx+0x51397 (no symbols)`.
+fn numbered(function: &str) -> Option<&str> {
+    let name = function.rsplit_once(" (").map_or(function, |(name, _)| name);
+    let (_, address) = name.rsplit_once("+0x")?;
+    let is_address = !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit());
+    is_address.then_some(name)
 }
 
 /// The line that ran in a frame, as a step; `None` where it is not known.
@@ -380,6 +386,15 @@ mod tests {
         for name in ["", "[sleeping]", "other"] {
             assert_eq!(place_of(&frame(name, false, false)), None);
         }
+        // By the unwind rows a function begins there, which has no name.
+        let unnamed = |function: &str| v1::Frame {
+            unresolved: "no_symbols".into(),
+            ..frame(function, false, false)
+        };
+        let place = place_of(&unnamed("nginx+0x51397 (no symbols)")).unwrap();
+        assert_eq!(read(&place.to_string()).unwrap().to_string(), place.to_string());
+        assert!(place.to_string().contains("nginx+0x51397") && !place.to_string().contains('('));
+        assert_eq!(place_of(&unnamed("[unknown]")), None);
     }
 
     proptest! {

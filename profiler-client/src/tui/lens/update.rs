@@ -202,7 +202,7 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             set_scope_and_show(lens, path::with_threshold(&of), pane)
         }
         Pane::Source => {
-            show_source(lens);
+            show_source(lens, data);
             Vec::new()
         }
         Pane::Hits if lens.scope.is_empty() => {
@@ -221,12 +221,19 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
     }
 }
 
-fn show_source(lens: &mut Lens) {
+fn show_source(lens: &mut Lens, data: &Data) {
     let selected = match lens.pane {
         Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens),
         _ => None,
     };
-    let function = selected.map(|frame| frame.function);
+    // What threads wait for has none.
+    let place = selected.and_then(|frame| path::place_of(data.frame_of(&frame)?));
+    let function = place.and_then(|place| match place {
+        Place::Function(name) | Place::Inlined(name) | Place::KernelFunction(name) => {
+            Some(name.text().to_owned())
+        }
+        _ => None,
+    });
     match function.or_else(|| path::function(&lens.scope)) {
         Some(function) => {
             lens.source = Some(path::quoted(&function));
