@@ -18,7 +18,7 @@ use super::{
         timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told},
     },
     asked,
-    play::{self, END, Part, nothing, since},
+    play::{self, LATE_NS, Part, nothing},
     unreadable,
 };
 use crate::{
@@ -31,9 +31,6 @@ const MAX_BUCKETS: usize = 36_000;
 
 /// Counts in all of them, threads' included.
 const MAX_COUNTS: usize = 2_000_000;
-
-/// So long after it ended, a bucket may be told.
-const LATE_NS: u64 = 2_000_000_000;
 
 /// The counters of a part.
 ///
@@ -103,19 +100,7 @@ pub fn timeline(
             is_awaited() && take(read)
         })
         .map_err(|error| unreadable(&error))?;
-    let mut reason = match edited_ns {
-        Some(at_ns) => {
-            let at = since(begin_ns, at_ns);
-            format!(
-                "the scope was changed {at} s into the recording, and only the time before is shown; for the rest: --time {at}s.."
-            )
-        }
-        None => END.to_owned(),
-    };
-    if missing_ns > 0 {
-        let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
-        reason.push_str(&missing);
-    }
+    let reason = play::end_of_part(begin_ns, edited_ns, missing_ns);
     taken.end(&begun.scope.into(), &Ending::other(reason))
 }
 

@@ -213,24 +213,23 @@ impl Played {
         let mut names = self.threads.names(&hits.shown, &self.frames);
         let mut places = hits.trace.places().to_vec();
         let mut told = HashSet::new();
-        let mut rest = hits.shown.as_slice();
+        let mut rest = std::mem::take(&mut hits.shown).into_iter();
         let count = rest.len().div_ceil(HITS_OF_BATCH).max(1);
         let (batches, receiver) = mpsc::channel(count);
         for seq in 0..count as u64 {
-            let (now, later) = rest.split_at(rest.len().min(HITS_OF_BATCH));
-            rest = later;
+            let now: Vec<TracedHit> = rest.by_ref().take(HITS_OF_BATCH).collect();
             let batch = TraceBatch {
                 seq,
                 places: std::mem::take(&mut places),
-                frames: new_frames(now, &mut told, &self.frames),
-                hits: Arc::new(now.to_vec()),
+                frames: new_frames(&now, &mut told, &self.frames),
+                hits: Arc::new(now),
                 reached: totals.reached,
                 rejected: totals.rejected,
                 lost: totals.lost.clone(),
                 unseen: unseen.clone(),
                 cost: self.cost,
                 thread_names: Some(std::mem::take(&mut names)),
-                ended: later.is_empty().then(|| self.ended.clone()),
+                ended: (rest.len() == 0).then(|| self.ended.clone()),
             };
             // There is room for all.
             let _ = batches.try_send(batch);

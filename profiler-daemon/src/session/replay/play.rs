@@ -50,11 +50,11 @@ pub const DROPPED: &str = "recording_behind";
 /// Why records are missing of kinds that a newer version has written.
 const UNKNOWN: &str = "newer_format";
 
-/// So long after it happened, a hit may be told.
-const LATE_NS: u64 = 2_000_000_000;
+/// So long after it happened, a hit, a wait or a bucket of counters may be told.
+pub const LATE_NS: u64 = 2_000_000_000;
 
 /// Why the last picture of a recording is the last.
-pub const END: &str = "the end of the recording";
+const END: &str = "the end of the recording";
 
 /// A part of a recording's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -348,9 +348,19 @@ pub fn go_through(
     let mut played = played.ok_or_else(nothing)?;
     played.frames = Arc::new(frames.table().to_vec());
     played.threads = threads;
+    let mut reason = end_of_part(recording.begin_ns(), edited_ns, missing_ns);
+    if asked.around.iter().any(Option::is_some) {
+        reason.push_str("; percentiles of outer steps are exact: those of all calls of the time shown");
+    }
+    played.ended = Ending::other(reason);
+    Ok(played)
+}
+
+/// Why nothing more of a part is shown: its end or a change of the scope, and how much of it is missing.
+pub fn end_of_part(begin_ns: u64, edited_ns: Option<u64>, missing_ns: u64) -> String {
     let mut reason = match edited_ns {
         Some(edited_ns) => {
-            let at = since(recording.begin_ns(), edited_ns);
+            let at = since(begin_ns, edited_ns);
             format!(
                 "the scope was changed {at} s into the recording, and only the time before is shown; for the rest: --time {at}s.."
             )
@@ -361,11 +371,7 @@ pub fn go_through(
         let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
         reason.push_str(&missing);
     }
-    if asked.around.iter().any(Option::is_some) {
-        reason.push_str("; percentiles of outer steps are exact: those of all calls of the time shown");
-    }
-    played.ended = Ending::other(reason);
-    Ok(played)
+    reason
 }
 
 /// Whether a summary does in the place of the records that it sums up.

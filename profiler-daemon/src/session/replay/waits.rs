@@ -22,13 +22,10 @@ use super::{
         watchers::Watchers,
     },
     asked::{self, AskedStep},
-    play::{self, DROPPED, END, Part, since},
+    play::{self, DROPPED, LATE_NS, Part},
     unreadable,
 };
 use crate::recording::{self, Also, Batch, Recording, Wanted};
-
-/// So long after it ended, a wait may be told.
-const LATE_NS: u64 = 2_000_000_000;
 
 /// The waits of a part.
 ///
@@ -186,16 +183,7 @@ impl Playing<'_> {
                 "the recording does not have who was waited for: record it with `profiler record --waits`";
             SessionError::new(Reason::ArgumentInvalid, message)
         })?;
-        let mut reason = self.edited_ns.map_or_else(|| END.to_owned(), |at_ns| {
-            let at = since(begin_ns, at_ns);
-            format!(
-                "the scope was changed {at} s into the recording, and only the time before is shown; for the rest: --time {at}s.."
-            )
-        });
-        if self.missing_ns > 0 {
-            let missing = format!("; {} s of it are damaged and left out", since(0, self.missing_ns));
-            reason.push_str(&missing);
-        }
+        let reason = play::end_of_part(begin_ns, self.edited_ns, self.missing_ns);
         let counted = |name: &str| self.counters.get(name).copied().unwrap_or(0);
         let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
         let ended = Ending::other(reason);
