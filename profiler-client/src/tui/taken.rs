@@ -159,7 +159,7 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
 fn note_end(data: &mut Data, message: &impl Message) {
     let why = message.final_reason().trim_end_matches('.');
     // Of a recording, all that there is has come with it.
-    if message.is_final() && data.ended.is_none() && !why.starts_with(END_OF_RECORDING) {
+    if message.is_final() && data.ended.is_none() && why != END_OF_RECORDING {
         data.aside.ended = Some(why.to_owned());
     }
 }

@@ -8,7 +8,6 @@ use crate::{
         data::Data,
         lens::{Item, Lens, Pane, path},
     },
-    watch::END_OF_RECORDING,
 };
 use profiler_proto::v1;
 
@@ -97,8 +96,8 @@ fn list(page: &mut Page<'_>, lens: &Lens, heading: &Line, rows: Vec<ListRow>, ne
 
 /// What is awaited, or why it does not come.
 fn awaited(page: &mut Page<'_>, lens: &Lens, data: &Data, words: &str) {
-    let ended = data.ended.as_ref();
-    let words = match ended.filter(|why| !why.starts_with(END_OF_RECORDING)) {
+    // Each view of a recording comes to its own end.
+    let words = match data.ended.as_ref().filter(|_| !lens.is_of_recording()) {
         Some(why) => format!("nothing more comes: {}", terminal(why)),
         None if lens.frozen => super::nothing_yet(lens, data).to_owned(),
         None => words.to_owned(),
