@@ -11,6 +11,7 @@ pub mod fixture;
 mod random;
 mod readers;
 mod skip;
+pub mod stepping;
 
 pub use random::Random;
 pub use readers::{npm_package, python, reader};
