@@ -202,6 +202,10 @@ fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<Ask
             runtime.block_on(handle.watch_explain(caller, name(), INTERVAL_NS)),
         ),
         asked(
+            "record",
+            runtime.block_on(handle.watch_records(caller, name(), false)),
+        ),
+        asked(
             "dry run of an edit",
             runtime.block_on(handle.estimate(caller, of, false)),
         ),
