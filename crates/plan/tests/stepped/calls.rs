@@ -79,7 +79,7 @@ impl Run {
         let mut thread = self.threads.remove(&stop.thread).unwrap_or_default();
         if let Some(last) = thread.last {
             self.leave(&mut thread, last, here, stop);
-            if last.stack_pointer.abs_diff(stop.stack_pointer) > ONE_STACK {
+            if last.stack_pointer.abs_diff(stop.registers.rsp) > ONE_STACK {
                 self.left += thread.calls.len() as u64;
                 thread.calls.clear();
             }
@@ -98,11 +98,11 @@ impl Run {
         let find = |mapped: &[Mapped]| {
             mapped
                 .iter()
-                .position(|mapped| mapped.range.contains(&stop.address))
+                .position(|mapped| mapped.range.contains(&stop.registers.rip))
         };
         let mut found = find(&self.mapped);
         if found.is_none() {
-            if !self.unknown.insert(stop.address >> 12) {
+            if !self.unknown.insert(stop.registers.rip >> 12) {
                 return None;
             }
             self.map(program.pid());
@@ -114,9 +114,9 @@ impl Run {
         let mapped = &self.mapped[0];
         Some(At {
             module: mapped.module,
-            address: stop.address.wrapping_sub(mapped.bias),
+            address: stop.registers.rip.wrapping_sub(mapped.bias),
             bias: mapped.bias,
-            stack_pointer: stop.stack_pointer,
+            stack_pointer: stop.registers.rsp,
         })
     }
 
@@ -154,7 +154,7 @@ impl Run {
     fn leave(&mut self, thread: &mut Thread, last: At, here: Option<At>, stop: Stop) {
         let length = self.modules[last.module].length(last.address);
         let goes_on =
-            Some(stop.address) == length.map(|length| last.address.wrapping_add(last.bias) + length);
+            Some(stop.registers.rip) == length.map(|length| last.address.wrapping_add(last.bias) + length);
         let is_same = here.is_some_and(|here| here.module == last.module && here.address == last.address);
         let count = thread.calls.len();
         for (at, call) in thread.calls.iter_mut().enumerate().rev() {
@@ -171,7 +171,7 @@ impl Run {
                 continue;
             }
             call.has_left = true;
-            if end.way.is_jump() && is_inside && stop.stack_pointer <= call.stack_pointer && at + 1 == count {
+            if end.way.is_jump() && is_inside && stop.registers.rsp <= call.stack_pointer && at + 1 == count {
                 let Planned { name, own, .. } = &*call.of;
                 if here.is_some_and(|here| here.address != own.start) {
                     self.wrong.push(format!(
@@ -186,12 +186,12 @@ impl Run {
     /// Ends the calls whose return address is no longer on the stack.
     fn unwind(&mut self, thread: &mut Thread, stop: Stop) {
         while let Some(call) = thread.calls.last() {
-            if stop.stack_pointer <= call.stack_pointer {
+            if stop.registers.rsp <= call.stack_pointer {
                 break;
             }
             let call = thread.calls.pop().unwrap();
-            let taken_off = stop.stack_pointer - call.stack_pointer;
-            if stop.address != call.returns_to || taken_off > 8 + TAKEN_OFF {
+            let taken_off = stop.registers.rsp - call.stack_pointer;
+            if stop.registers.rip != call.returns_to || taken_off > 8 + TAKEN_OFF {
                 self.left += 1;
                 continue;
             }
@@ -232,15 +232,15 @@ impl Run {
         let module = &mut self.modules[here.module];
         if module.begins_at(here.address)
             && !is_repeated
-            && let Some(returns_to) = program.word_at(stop.stack_pointer)
+            && let Some(returns_to) = program.word_at(stop.registers.rsp)
         {
             // Its own loops lead there too.
             let is_loop = thread.calls.last().is_some_and(|call| {
                 call.module == here.module
-                    && call.stack_pointer == stop.stack_pointer
+                    && call.stack_pointer == stop.registers.rsp
                     && call.of.own.start == here.address
                     && thread.last.is_some_and(|last| {
-                        last.module == here.module && last.stack_pointer == stop.stack_pointer
+                        last.module == here.module && last.stack_pointer == stop.registers.rsp
                     })
             });
             let is_code = self
@@ -252,7 +252,7 @@ impl Run {
                     Some(of) => thread.calls.push(Call {
                         module: here.module,
                         of,
-                        stack_pointer: stop.stack_pointer,
+                        stack_pointer: stop.registers.rsp,
                         returns_to,
                         entered: 0,
                         has_left: false,

@@ -11,13 +11,8 @@ use profiler_testkit::{has_program, stepping::Stepping};
 
 use calls::Run;
 
-/// Runs a program for at most so many steps and gives what was seen.
-fn run(command: &mut Command, most: u64) -> Run {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut program = Stepping::start(command);
+/// Has a program take at most so many steps, and gives what was seen.
+fn watch(mut program: Stepping, most: u64) -> Run {
     let mut run = Run::default();
     for _ in 0..most {
         let Some(stop) = program.step() else { break };
@@ -27,20 +22,17 @@ fn run(command: &mut Command, most: u64) -> Run {
     run
 }
 
-fn check(command: &str, run: &Run) {
-    println!("{command}:\n{run}");
-    assert!(
-        run.wrong.is_empty(),
-        "{command}:\n{}",
-        run.wrong.iter().take(50).cloned().collect::<Vec<_>>().join("\n")
-    );
+fn check(of: &str, run: &Run) {
+    println!("{of}:\n{run}");
+    let first: Vec<_> = run.wrong.iter().take(50).map(String::as_str).collect();
+    assert!(first.is_empty(), "{of}:\n{}", first.join("\n"));
 }
 
 #[test]
 fn entries_and_ends_of_calls_are_where_the_plan_has_them() {
     for (program, arguments) in [
         (
-            "/bin/sh",
+            "sh",
             &["-c", "for i in 1 2 3; do echo $((i * 7)); done; cd /; pwd"][..],
         ),
         (
@@ -51,20 +43,24 @@ fn entries_and_ends_of_calls_are_where_the_plan_has_them() {
         if !has_program(program) {
             continue;
         }
-        let run = run(Command::new(program).args(arguments), 400_000);
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let run = watch(Stepping::start(&mut command), 400_000);
         check(program, &run);
         assert!(run.ended > 500, "{run}");
     }
 }
 
+/// `STEPPED_PID=N STEPS=20000000 cargo test --release -p profiler-plan --test stepped -- --ignored --nocapture`
 #[test]
-#[ignore = "by hand: of the command that STEPPED names, as many steps as STEPS"]
-fn entries_and_ends_of_one_programs_calls() {
-    let command = std::env::var("STEPPED").unwrap();
-    let most = std::env::var("STEPS").map_or(20_000_000, |steps| steps.parse().unwrap());
-    let run = run(
-        Command::new("/bin/sh").args(["-c", &format!("exec {command}")]),
-        most,
-    );
-    check(&command, &run);
+#[ignore = "by hand: of the process of a number, so many steps"]
+fn entries_and_ends_of_a_running_programs_calls() {
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let pid = number("STEPPED_PID");
+    let run = watch(Stepping::attach(pid.try_into().unwrap()), number("STEPS"));
+    check(&format!("process {pid}"), &run);
 }

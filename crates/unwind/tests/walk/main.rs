@@ -122,7 +122,7 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
                 Stop::Stepped => None,
                 Stop::Signal(signal) => Some(signal),
                 Stop::Exited(status) => {
-                    assert_eq!(status, 0);
+                    assert_eq!(status, Some(0));
                     break;
                 }
             },
