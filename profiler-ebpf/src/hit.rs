@@ -82,6 +82,11 @@ pub struct Reading {
     last_fault: u64,
     /// Pages brought in for it.
     tries: u32,
+    /// When the program began on it, how often the thread had left the CPU by then, and what had been taken of its innermost
+    /// span.
+    begun_ns: u64,
+    departures: u64,
+    taken_ns: u64,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -176,6 +181,7 @@ unsafe fn record<const PAGES_IN: bool>(
         if take_stack(ctx, reading, slot) {
             write::<PAGES_IN>(reading, slot, probe, parent, cookie);
         }
+        take_off(reading);
     }
 }
 
@@ -196,13 +202,13 @@ unsafe fn look<const PAGES_IN: bool>(
             return;
         }
         begin(reading, Registers::new(ctx));
-        if !passes::<PAGES_IN>(reading, slot) {
-            return;
+        if passes::<PAGES_IN>(reading, slot) {
+            open(probe, parent);
+            if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
+                write::<PAGES_IN>(reading, slot, probe, parent, cookie);
+            }
         }
-        open(probe, parent);
-        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
-            write::<PAGES_IN>(reading, slot, probe, parent, cookie);
-        }
+        take_off(reading);
     }
 }
 
@@ -352,7 +358,9 @@ unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
             return false;
         }
         begin(reading, Registers::new(ctx));
-        passes::<PAGES_IN>(reading, slot)
+        let passes = passes::<PAGES_IN>(reading, slot);
+        take_off(reading);
+        passes
     }
 }
 
@@ -398,6 +406,7 @@ unsafe fn write_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
         if take_stack(ctx, reading, slot) {
             write_beginning::<PAGES_IN>(reading, slot, cookie, sequence);
         }
+        take_off(reading);
     }
 }
 
@@ -428,6 +437,7 @@ pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
         read::<false>(reading, first, first.wrapping_add((*slot).followed), true);
         write_header(reading, probe, bpf_ktime_get_ns());
         send(reading);
+        take_off(reading);
     }
 }
 
@@ -468,6 +478,8 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
         let refused = (*reading).rejected != 0;
         if is_of_kernel {
             place::end(reading);
+        } else {
+            take_off(reading);
         }
         if refused { SpanEnd::REFUSED } else { 0 }
     }
@@ -542,6 +554,25 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
         set!((*reading).paged_in, 0);
         set!((*reading).last_fault, u64::MAX);
         set!((*reading).tries, 0);
+        set!((*reading).begun_ns, bpf_ktime_get_ns());
+        set!((*reading).departures, task::departures());
+        set!((*reading).taken_ns, span::taken_of_innermost());
+    }
+}
+
+/// Takes off the thread's open spans what the program took of them since [`begin`], without what samples have taken off meanwhile.
+/// Not where the thread has left the CPU, or memory was brought in for it, whose page it might have had to wait for itself:
+/// that time stays the call's. A function of its own for its share of the stack.
+#[inline(never)]
+unsafe fn take_off(reading: *mut Reading) {
+    // SAFETY: a live map value of this thread.
+    unsafe {
+        if (*reading).paged_in != 0 || (*reading).departures != task::departures() {
+            return;
+        }
+        let by_samples = span::taken_of_innermost().wrapping_sub((*reading).taken_ns);
+        let all = bpf_ktime_get_ns().wrapping_sub((*reading).begun_ns);
+        span::take_off(all.saturating_sub(by_samples));
     }
 }
 
