@@ -20,11 +20,7 @@ fn divided(by: &str, arguments: &[&str]) -> (Ended, Vec<Value>) {
         &daemon.socket,
         &[&["latency", "-p", &pid, "serve", "--by", by], arguments].concat(),
     ));
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     target.run();
     let ended = target.finish();
     assert_eq!(ended.status, Some(0));

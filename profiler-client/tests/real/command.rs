@@ -1,7 +1,9 @@
 //! Running `profiler`.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _},
+    os::fd::{FromRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
     sync::mpsc::{self, RecvTimeoutError, Sender},
@@ -152,6 +154,20 @@ impl Running {
         }
     }
 
+    /// Starts one whose complaints go to a terminal, and waits until it shows there what it has so far.
+    pub fn on_a_terminal(mut command: Command) -> Self {
+        let (mut terminal, of_command) = terminal();
+        let running = Self::start({
+            command.stderr(of_command);
+            command
+        });
+        let mut shown = [0];
+        assert_eq!(terminal.read(&mut shown).unwrap(), 1);
+        // What nobody reads would hold it up in the end.
+        std::thread::spawn(move || io::copy(&mut terminal, &mut io::sink()));
+        running
+    }
+
     /// The next line of its output; its first says that it is attached.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
@@ -189,6 +205,17 @@ impl Running {
         output.stdout = self.output.into_bytes();
         Ended(output)
     }
+}
+
+/// A terminal: its screen, and what a program has of it.
+fn terminal() -> (File, OwnedFd) {
+    let (mut screen, mut of_program) = (-1, -1);
+    let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+    // SAFETY: both numbers live through the call, which writes them; it takes nothing else.
+    let made = unsafe { libc::openpty(&raw mut screen, &raw mut of_program, name, settings, size) };
+    assert_eq!(made, 0, "{}", io::Error::last_os_error());
+    // SAFETY: both have just been made for us, and nobody else has them.
+    unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(of_program)) }
 }
 
 /// Kills a process that hangs, so that whoever waits for it gets its end and says what was missing.

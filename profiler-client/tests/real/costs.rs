@@ -19,11 +19,7 @@ fn drawn(arguments: &[&str]) -> (Ended, Value) {
         &daemon.socket,
         &[&["flame", "-p", &number], arguments].concat(),
     ));
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     // A stream opens once there are the tables to walk stacks by; then they are taken for the one before as well.
     let session = daemon.sessions()[0]["name"].as_str().unwrap().to_owned();
     let look = ["flame", "--session", &session, "-e", "cs", "--duration", "0.1"];
@@ -31,9 +27,7 @@ fn drawn(arguments: &[&str]) -> (Ended, Value) {
     target.say("go");
     let costs = serde_json::from_str(target.line().strip_prefix("costs ").unwrap()).unwrap();
     println!("the target: {costs}");
-    // The target is there until the end: what it has mapped gives addresses their names.
-    command.interrupt();
-    let ended = command.end().status(0);
+    let ended = daemon.end(command);
     target.truth();
     assert_eq!(target.finish().status, Some(0));
     assert_eq!(daemon.stop(), Some(0));

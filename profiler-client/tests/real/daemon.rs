@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::command::{Ended, Watchdog, program, run, through};
+use super::command::{Ended, Running, Watchdog, program, run, through};
 
 /// Longest wait for a session to be watched.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -105,16 +105,40 @@ impl Daemon {
             .objects()
     }
 
-    /// Waits until somebody watches its first session: one that is watched is attached.
+    /// Waits until somebody watches its first session: one that is watched is attached, and sampled where samples are shown.
+    /// Whoever watches may not know it yet: an interrupt can come too early still, and [`Self::end`] cannot.
     pub fn until_watched(&self) {
+        self.until_watched_by(1);
+    }
+
+    /// The same of so many at once.
+    pub fn until_watched_by(&self, watchers: u64) {
         let begin = Instant::now();
-        while self
-            .sessions()
-            .first()
-            .is_none_or(|session| session["watchers"] != 1)
-        {
-            assert!(begin.elapsed() < PATIENCE, "nobody watches a session");
+        loop {
+            let sessions = self.sessions();
+            if sessions
+                .first()
+                .is_some_and(|session| session["watchers"] == watchers)
+            {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{sessions:?}");
         }
+    }
+
+    /// Ends its only session; what the command leaves that watches it, from before until then, and that has made it. The
+    /// target need not end, and has what it has mapped: that gives addresses their names.
+    #[track_caller]
+    pub fn end(&self, command: Running) -> Ended {
+        let sessions = self.sessions();
+        let [session] = sessions.as_slice() else {
+            panic!("not one session: {sessions:?}")
+        };
+        self.profiler(&["session", "end", session["name"].as_str().unwrap()])
+            .status(0);
+        let ended = command.end().status(0).says("the session was ended");
+        assert_eq!(self.sessions(), Vec::<Value>::new());
+        ended
     }
 
     /// SIGTERM, and its exit status.

@@ -37,8 +37,7 @@ fn looked_at(
     let command = Running::start(through(&daemon.socket, &[arguments, &more[..]].concat()));
     daemon.until_watched();
     let truth = target.run();
-    command.interrupt();
-    let ended = command.end().status(0);
+    let ended = daemon.end(command);
     assert_eq!(target.finish().status, Some(0));
     assert_eq!(daemon.stop(), Some(0));
     (ended, truth)

@@ -20,8 +20,7 @@ fn watched(arguments: &[&str]) -> (Ended, BTreeMap<String, Truth>) {
     ));
     daemon.until_watched();
     let truth = target.run();
-    command.interrupt();
-    let ended = command.end().status(0);
+    let ended = daemon.end(command);
     assert_eq!(target.finish().status, Some(0));
     assert_eq!(daemon.stop(), Some(0));
     (ended, truth)

@@ -18,20 +18,8 @@ use super::{
     verbs::{busy, unharmed},
 };
 
-/// Longest wait for all who watch a session.
+/// Longest wait for what a file is to have.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Waits until so many watch a daemon's first session.
-fn until_watched_by(daemon: &Daemon, watchers: u64) {
-    let begin = Instant::now();
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != watchers)
-    {
-        assert!(begin.elapsed() < PATIENCE, "{:?}", daemon.sessions());
-    }
-}
 
 /// A flame graph's stacks, each with its weights, and its summary without what the command itself costs.
 fn stacks(objects: &[Value]) -> (BTreeMap<String, String>, Value) {
@@ -86,7 +74,7 @@ fn a_recording_answers_as_the_session_did() {
     ];
     let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
     let mut latency = start(&["latency", "--json", "--interval", "0.2"]);
-    until_watched_by(&daemon, 9);
+    daemon.until_watched_by(9);
     target.say("go");
     let calls = |line: &str| {
         let object: Value = serde_json::from_str(line).unwrap();
@@ -560,7 +548,7 @@ fn recorded_hits_are_those_that_were_traced() {
         };
         let recorder = start(&["record", "-o", file]);
         let live = start(&["trace", "--json"]);
-        until_watched_by(&daemon, 2);
+        daemon.until_watched_by(2);
         target.run();
         assert_eq!(target.finish().status, Some(0));
         println!("{}", recorder.end().status(0).says(" hits, ").stderr().trim_end());
@@ -617,7 +605,7 @@ fn recorded_counters_add_up_to_those_that_were_watched() {
     let recorder = start(&[&["record", "-o", file][..], &counters].concat());
     let live = start(&[&["timeline", "--json"][..], &counters].concat());
     // The recorder watches records and counters.
-    until_watched_by(&daemon, 3);
+    daemon.until_watched_by(3);
     target.run();
     assert_eq!(target.finish().status, Some(0));
     recorder.end().status(0).says("a.profrec written");
@@ -689,7 +677,7 @@ fn recorded_waits_are_those_that_were_watched() {
     };
     let recorder = start(&["record", "-o", file, "--waits"]);
     let live = start(&["waits", "--json"]);
-    until_watched_by(&daemon, 2);
+    daemon.until_watched_by(2);
     target.run();
     assert_eq!(target.finish().status, Some(0));
     recorder.end().status(0).says("a.profrec written");
@@ -830,15 +818,14 @@ fn the_daemon_is_recorded_like_any_process() {
         &daemon.socket,
         &["flame", "-p", &pid, "-F", "2000", "--json"],
     ));
-    until_watched_by(&daemon, 1);
+    daemon.until_watched();
     run(through(
         &daemon.socket,
         &["self", "-o", file, "--duration", "2", "-F", "999"],
     ))
     .status(0)
     .says("own.profrec written: ");
-    busy.interrupt();
-    busy.end().status(0);
+    daemon.end(busy);
     let (stacks, _) = stacks(
         &run(profiler(&["flame", "--from", file, "--json"]))
             .status(0)

@@ -17,12 +17,7 @@ fn watched(arguments: &[&str]) -> (Ended, Value) {
         &daemon.socket,
         &[&["syscalls", "-p", &number], arguments].concat(),
     ));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     // Its calls are counted once there are the tables to walk its stacks by.
     let session = daemon.sessions()[0]["name"].as_str().unwrap().to_owned();
     let look = || {
@@ -33,15 +28,12 @@ fn watched(arguments: &[&str]) -> (Ended, Value) {
     while look()["watched_ns"] == 0 {}
     target.run();
     let before = look();
-    // The target is there until the end: what it has mapped gives addresses their names.
-    command.interrupt();
-    let ended = command.end().status(0);
+    let ended = daemon.end(command);
     let said = target.output.lines().find_map(|line| line.strip_prefix("calls "));
     let said: Value = serde_json::from_str(said.unwrap()).unwrap();
     // Who joins sees all that there is as well.
     assert!(before["calls"].as_u64() >= said["asked"].as_u64().filter(|_| arguments.contains(&"ask")));
     assert_eq!(target.finish().status, Some(0));
-    assert_eq!(daemon.sessions(), Vec::<Value>::new());
     assert_eq!(daemon.stop(), Some(0));
     (ended, said)
 }
@@ -127,7 +119,7 @@ fn only_calls_inside_the_scope_are_shown_with_who_made_them() {
     let said = ended.stderr();
     let digits = |text: &str| text.replace(',', "");
     assert!(
-        digits(said.lines().last().unwrap()).contains(&format!(" {asked} system calls of ")),
+        digits(said).contains(&format!(" s {asked} system calls of ")),
         "{said}"
     );
 }

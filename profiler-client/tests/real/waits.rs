@@ -17,12 +17,7 @@ fn watched(arguments: &[&str]) -> Ended {
         &daemon.socket,
         &[&["waits", "-p", &number], arguments].concat(),
     ));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     // Its waits are recorded once there are the tables to walk its stacks by.
     let session = daemon.sessions()[0]["name"].as_str().unwrap().to_owned();
     let is_recorded = || {
@@ -32,11 +27,8 @@ fn watched(arguments: &[&str]) -> Ended {
     };
     while !is_recorded() {}
     target.run();
-    // The target is there until the end: what it has mapped gives addresses their names.
-    command.interrupt();
-    let ended = command.end().status(0);
+    let ended = daemon.end(command);
     assert_eq!(target.finish().status, Some(0));
-    assert_eq!(daemon.sessions(), Vec::<Value>::new());
     assert_eq!(daemon.stop(), Some(0));
     ended
 }

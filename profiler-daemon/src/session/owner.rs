@@ -39,6 +39,7 @@ use super::{
     measure::{Measured, MeasuredFile},
     name::SessionName,
     pace::{Pace, TICK_NS},
+    picture::SessionInfo,
     refusal::kernel_refusal,
     running::{OPENING_NS, Opening, Running, answer},
     split_off,
@@ -171,8 +172,7 @@ impl Owner {
                 answer(reply, Err(SessionError::new(Reason::ArgumentInvalid, message)));
             }
             Command::List { caller, reply } => {
-                let sessions = self.sessions.values().filter(|session| session.may_use(caller));
-                answer(reply, Ok(sessions.map(|session| session.info(caller)).collect()));
+                answer(reply, Ok(self.list(caller)));
             }
             Command::Counted { caller, pids, reply } => answer(reply, Ok(self.counted(caller, &pids))),
             Command::Target { caller, name, reply } => {
@@ -297,6 +297,24 @@ impl Owner {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
         Ok(running.hit_costs())
+    }
+
+    /// The sessions of a caller; of root, all.
+    fn list(&self, caller: Caller) -> Vec<SessionInfo> {
+        let sessions = self.sessions.values().filter(|session| session.may_use(caller));
+        let info = |session: &Session| {
+            let mut info = session.info(caller);
+            // Who has not been answered yet looks at nothing.
+            let unopened = self
+                .running
+                .as_ref()
+                .map_or(0, |running| running.unopened(&session.name));
+            info.watchers = info
+                .watchers
+                .saturating_sub(u32::try_from(unopened).unwrap_or(u32::MAX));
+            info
+        };
+        sessions.map(info).collect()
     }
 
     fn measure(&mut self, caller: Caller, files: &[MeasuredFile], reply: Reply<Measured>) {

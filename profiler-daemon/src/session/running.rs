@@ -12,6 +12,7 @@ use super::{
     cost::monotonic_ns,
     error::{Reason, SessionError},
     measure::{self, Measured, MeasuredFile, Measuring},
+    name::SessionName,
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
     prepare::Prepared,
@@ -78,18 +79,27 @@ pub struct Opening {
     pub pids: Vec<u32>,
     /// Then it opens all the same.
     pub until_ns: u64,
+    /// The session that it is a stream of; `None` of a session that is being made.
+    pub stream_of: Option<SessionName>,
     /// Opens it.
     pub open: Box<dyn FnOnce() + Send>,
 }
 
 impl Opening {
-    /// One that is opened by an answer.
+    /// A session that is opened by an answer.
     pub fn new(pids: Vec<u32>, until_ns: u64, open: impl FnOnce() + Send + 'static) -> Self {
         Self {
             pids,
             until_ns,
+            stream_of: None,
             open: Box::new(open),
         }
+    }
+
+    /// The same of a stream of a session.
+    pub fn of_stream(mut self, session: SessionName) -> Self {
+        self.stream_of = Some(session);
+        self
     }
 }
 
@@ -109,6 +119,15 @@ impl Running {
         if !self.opening.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
         }
+    }
+
+    /// Number of streams of a session that are not open yet.
+    pub fn unopened(&self, session: &SessionName) -> usize {
+        let streams = self
+            .opening
+            .iter()
+            .filter_map(|opening| opening.stream_of.as_ref());
+        streams.filter(|stream_of| *stream_of == session).count()
     }
 
     /// Counts how often places are reached, for a moment.

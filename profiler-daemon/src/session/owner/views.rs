@@ -70,7 +70,9 @@ impl Owner {
             (Ok(watch), Some(running), Some(session)) => {
                 let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
                 let open = move || answer(reply, Ok(watch));
-                running.opening.push(Opening::new(pids, until_ns, open));
+                running
+                    .opening
+                    .push(Opening::new(pids, until_ns, open).of_stream(name.clone()));
                 running.open(now_ns);
             }
             (watch, ..) => answer(reply, watch),
