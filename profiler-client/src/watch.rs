@@ -18,8 +18,9 @@ use crate::{
     stop::Stop,
 };
 
-/// How long a stream may take to bring its last message after its session was ended.
-const LAST_MESSAGE: Duration = Duration::from_secs(5);
+/// How long a stream may take to bring its last message after its session was ended: longer than the daemon waits for the names
+/// of what was recorded. Who cannot wait asks to stop once more.
+const LAST_MESSAGE: Duration = Duration::from_secs(20);
 
 /// How long the last look at a session that goes on may take.
 const LAST_LOOK: Duration = Duration::from_secs(3);
@@ -118,7 +119,15 @@ fn note_children(begun: u64, elapsed: Duration) {
     }
 }
 
-/// The same in words; `None` where there were none.
+/// Says that what is shown is as the message before the last one had it.
+fn note_missing(waited: Duration) {
+    let waited = waited.as_secs();
+    note(&format!(
+        "warning: the daemon did not say within {waited} s what came last: it is not in the result."
+    ));
+}
+
+/// Processes that targets have begun, in words; `None` where there were none.
 fn children(begun: u64, elapsed: Duration) -> Option<String> {
     let rate = units::number(begun as f64 / elapsed.as_secs_f64().max(0.001));
     let (processes, each) = match begun {
@@ -290,8 +299,11 @@ impl Run {
         } else {
             // The first stream stays open until then: without any, the daemon forgets what was sampled for it.
             let now = within(LAST_LOOK, async { again().await?.message().await }).await;
-            if let Some(now) = now {
-                take(now, &mut on_message)?;
+            match now {
+                Some(now) => {
+                    take(now, &mut on_message)?;
+                }
+                None => note_missing(LAST_LOOK),
             }
             Ok(How::Asked)
         }
@@ -306,7 +318,11 @@ impl Run {
         let owned = self.owned.clone();
         let end = tokio::spawn(async move { owned.end().await });
         let last = Instant::now() + LAST_MESSAGE;
-        while let Ok(message) = tokio::time::timeout_at(last, stream.message()).await {
+        loop {
+            let Ok(message) = tokio::time::timeout_at(last, stream.message()).await else {
+                note_missing(LAST_MESSAGE);
+                break;
+            };
             if take(message, &mut on_message)?.is_some() {
                 break;
             }

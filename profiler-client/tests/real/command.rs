@@ -225,10 +225,15 @@ pub struct Watchdog {
 
 impl Watchdog {
     pub fn of(child: &Child) -> Self {
+        Self::after(PATIENCE, child)
+    }
+
+    /// One for a process that lives as long as many others do.
+    pub fn after(patience: Duration, child: &Child) -> Self {
         let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
         let (over, is_over) = mpsc::channel::<()>();
         std::thread::spawn(move || {
-            if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if is_over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 // An error means that it has just ended.
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }

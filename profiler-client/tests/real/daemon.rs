@@ -17,6 +17,9 @@ use super::command::{Ended, Running, Watchdog, program, run, through};
 /// Longest wait for a session to be watched.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Longest life of a daemon, through which a test may run dozens of commands that have a minute each. Its end has a minute as well.
+const LIFE: Duration = Duration::from_mins(15);
+
 /// A daemon that is ready, as it has told its service manager.
 pub struct Daemon {
     pub child: Child,
@@ -64,7 +67,7 @@ impl Daemon {
             socket,
             manager,
             directory,
-            _watchdog: Watchdog::of(&child),
+            _watchdog: Watchdog::after(LIFE, &child),
             child,
         };
         assert_eq!(daemon.told(), "READY=1", "{}", daemon.log());
@@ -145,6 +148,7 @@ impl Daemon {
     pub fn stop(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.told(), "STOPPING=1");
+        let _watchdog = Watchdog::of(&self.child);
         let status = self.child.wait().unwrap().code();
         assert!(!self.socket.exists(), "the socket is still there");
         status

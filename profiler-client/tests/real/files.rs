@@ -47,7 +47,7 @@ fn a_file_that_cannot_be_written_is_noticed_before_the_run() {
     run(profiler(&arguments))
         .status(2)
         .says(".folded .ndjson .json .svg");
-    assert!(since.elapsed() < Duration::from_secs(10), "only after the run");
+    assert!(since.elapsed() < Duration::from_secs(50), "only after the run");
     unharmed(target);
 }
 
@@ -70,7 +70,7 @@ fn a_full_disk_is_said_and_leaves_what_was_there() {
     assert_eq!(ended.stdout(), "a.svg\nbefore\n", "what was there before");
     // Where standard output is the file.
     for arguments in [
-        &["flame", "-p", &pid, "-f", "--duration", "0.3"][..],
+        &["flame", "-p", &pid, "-f", "-F", "999", "--duration", "2"][..],
         &["latency", "-p", &pid, "f", "--duration", "5"],
         &["functions", "-p", &pid],
         &["ps"],

@@ -24,7 +24,7 @@ fn flame(pid: u32, by: &str, more: &[&str]) -> (Vec<Value>, Value) {
             "-F",
             "999",
             "--duration",
-            "0.8",
+            "2",
         ],
         more,
     ]

@@ -96,5 +96,7 @@ fn functions_of_scripts_have_names() {
         }
     }
     println!("{all} samples, {named} in the script's function, {complete} complete");
-    assert!(all > 100 && named * 100 >= all * 95 && complete * 1000 >= all * 995);
+    // Some fall into the time in which the function is being compiled, however many there are of the others.
+    let most = |share: u64| all / share + 5;
+    assert!(all > 100 && all - named <= most(20) && all - complete <= most(200));
 }

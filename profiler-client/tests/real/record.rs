@@ -479,7 +479,7 @@ fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
     let calls = |scope: &str| {
         let ended = run(profiler(&["latency", "--from", file, "--json", scope])).status(0);
         let says = ended.stderr().contains("percentiles of outer steps are exact");
-        assert_eq!(says, scope.contains("p9"), "{scope}: {}", ended.stderr());
+        assert_eq!(says, scope.contains("= p"), "{scope}: {}", ended.stderr());
         let object = ended
             .objects()
             .into_iter()
@@ -490,8 +490,8 @@ fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
     };
     let count = |scope: &str| number(&calls(scope), "count");
     let (outer, all) = (count("f"), count("f/slow_path"));
-    // 6% go through it, and these are the slowest.
-    let (slow, slowest) = (count("f[>= p90]/slow_path"), count("f[>= p99]/slow_path"));
+    // 6% go through it, and these are the slowest, but for some that had to wait for a CPU.
+    let (slow, slowest) = (count("f[>= p50]/slow_path"), count("f[>= p99]/slow_path"));
     // A percentile takes all calls that share its bucket of durations, as does the time that is printed for it.
     let p99_ns = number(&calls("f"), "p99_ns");
     let as_slow = count(&format!("f[>= {p99_ns}ns]/slow_path"));
@@ -715,8 +715,10 @@ fn a_redacted_recording_has_functions_and_not_whose_they_are() {
             "-p",
             &pid,
             scope,
+            "-F",
+            "999",
             "--duration",
-            "1",
+            "2",
             "--force",
             "-o",
             file,

@@ -40,7 +40,14 @@ fn a_stop_gives_everybody_their_result() {
     let mut latency = Running::start(through(&daemon.socket, &["latency", "-p", &pid, "f"]));
     latency.line();
     let flame = Running::start(through(&daemon.socket, &["flame", "-p", &pid, "-f", "-F", "999"]));
-    while daemon.sessions().len() < 2 {}
+    let is_watched = |session: &serde_json::Value| session["watchers"] == 1;
+    while daemon
+        .sessions()
+        .iter()
+        .filter(|session| is_watched(session))
+        .count()
+        < 2
+    {}
     assert_eq!(daemon.stop(), Some(0));
     let ended = latency
         .end()

@@ -66,7 +66,8 @@ fn accounted(command: &Ended, reached: u64) -> (Vec<Value>, Value) {
         (&json!("summary"), &json!(hits.len()), &json!(reached)),
         "{summary}"
     );
-    assert_eq!(hits.len() as u64 + rejected + lost, reached, "{summary}");
+    let said = command.stderr();
+    assert_eq!(hits.len() as u64 + rejected + lost, reached, "{summary} {said}");
     (hits, summary)
 }
 
@@ -224,6 +225,14 @@ fn a_condition_is_decided_before_a_hit_is_recorded() {
     let seen: Vec<&Value> = hits.iter().map(|hit| &hit["values"]["n"]["value"]).collect();
     assert_eq!(seen, expected);
     assert_eq!(summary["rejected"], 400 - expected.len());
+}
+
+/// How many hits a limit of a hundred a second lets through, at most, in the time that these take: so many a second, and as many at
+/// once before and after.
+fn most(hits: &[Value]) -> u64 {
+    let times = hits.iter().map(|hit| hit["ts_ns"].as_u64().unwrap());
+    let first = times.clone().min().unwrap_or(0);
+    202 + (times.max().unwrap_or(0) - first) / 10_000_000
 }
 
 #[test]
@@ -406,7 +415,7 @@ fn calls_are_limited_and_accounted_for() {
         let command = command.status(0);
         let reached = command.objects().last().unwrap()["reached"].as_u64().unwrap();
         let (hits, summary) = accounted(&command, reached);
-        assert!(hits.len() < 300, "{scope}: {summary}");
+        assert!(hits.len() as u64 <= most(&hits), "{scope}: {summary}");
     }
 }
 
@@ -430,7 +439,8 @@ fn fast_calls_do_not_use_up_the_limit_of_slow_ones() {
         let reached = command.objects().last().unwrap()["reached"].as_u64().unwrap();
         let (hits, summary) = accounted(&command, reached);
         // Of calls taken as they come, one in twenty would be shown.
-        assert!((100..400).contains(&hits.len()), "{scope}: {summary}");
+        assert!(hits.len() >= 100, "{scope}: {summary}");
+        assert!(hits.len() as u64 <= most(&hits), "{scope}: {summary}");
     }
 }
 

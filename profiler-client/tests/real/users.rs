@@ -243,7 +243,7 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     daemon.profiler(&["session", "end", "65534/web"]).status(0);
     nobody(&["session", "end", "web"]).status(3);
     daemon.profiler(&["session", "end", "web"]).status(0);
-    let flame = nobody(&["flame", "-p", &pid, "-f", "--duration", "0.5"]).status(0);
+    let flame = nobody(&["flame", "-p", &pid, "-f", "-F", "999", "--duration", "1"]).status(0);
     assert!(flame.stdout().contains("fast_path"), "{}", flame.stdout());
     drop(own);
     unharmed(target);
