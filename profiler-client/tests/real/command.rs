@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use serde_json::Value;
 
 /// A command that has not ended by then hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The program of a name, built with the tests.
 pub fn program(name: &str) -> PathBuf {

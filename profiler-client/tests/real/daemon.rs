@@ -17,7 +17,7 @@ use super::command::{Ended, Running, Watchdog, program, run, through};
 /// Longest wait for a session to be watched.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Longest life of a daemon, through which a test may run dozens of commands that have a minute each. Its end has a minute as well.
+/// Longest life of a daemon, through which a test may run dozens of commands. Its end has as long as one of these.
 const LIFE: Duration = Duration::from_mins(15);
 
 /// A daemon that is ready, as it has told its service manager.
