@@ -229,6 +229,15 @@ impl Fixture {
         line.trim_end().to_owned()
     }
 
+    /// Waits until its first thread sleeps for a line.
+    pub fn until_it_reads(&self) {
+        let path = format!("/proc/{}/syscall", self.pid());
+        // The number of `read`; of a thread that runs it says so instead.
+        while !std::fs::read_to_string(&path).unwrap().starts_with("0 ") {
+            std::thread::yield_now();
+        }
+    }
+
     /// Lets it go on.
     pub fn say(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();

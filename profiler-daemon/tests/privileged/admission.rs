@@ -592,8 +592,8 @@ fn the_stack_of_somebody_elses_waker_is_not_shown() {
         service.until(&mut waits, |_| true);
         target.say("go");
         assert_eq!(target.line(), format!("own {OWN_CALLS}"));
-        // It waits for a line by the next picture. Root's program makes it runnable, by a write: this very one.
-        service.until(&mut waits, |_| true);
+        // Root's program makes it runnable, by a write: this very one.
+        target.until_it_reads();
         target.say("become");
         assert!(target.line().starts_with("became "));
         service.end(&session);

@@ -10,6 +10,8 @@ use super::{
 
 fn busy() -> Fixture {
     let mut target = Fixture::start("slowpath", &[]);
+    // What is looked at for a moment has to run in it.
+    target.prefer();
     target.say("go");
     target
 }
@@ -119,6 +121,7 @@ fn counting_ends_with_enough_hits() {
     // More than it ever comes to.
     let args = ["run", "1", "1000000000000", "fn_push"].map(str::to_owned);
     let mut target = Fixture::start("calls", &args);
+    target.prefer();
     target.say("go");
     let new = NewSession {
         budget: Some(0.03),

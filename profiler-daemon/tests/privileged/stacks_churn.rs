@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Libraries that a process loads, one after the other, and samples that each has to have.
-const LIBRARIES: u32 = 5;
+const LIBRARIES: u32 = 3;
 const ENOUGH: u64 = 20;
 
 const FREQUENCY_HZ: u32 = 999;

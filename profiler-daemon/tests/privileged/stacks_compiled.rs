@@ -12,8 +12,8 @@ use super::{
 
 const FREQUENCY_HZ: u32 = 999;
 /// Names are known after this, be it of new code or of code where other code lay; what was sampled shortly before
-/// is named with it.
-const NAMED_MS: u64 = 150;
+/// is named with it. Where nobody else wants the CPUs it takes a quarter of it.
+const NAMED_MS: u64 = 600;
 
 /// Samples that are judged of each piece of code: many times those that come before it is known.
 const ENOUGH: u64 = 300;

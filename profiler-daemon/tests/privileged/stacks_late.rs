@@ -17,9 +17,9 @@ fn new_ms() -> u64 {
     if small_scale() { 3000 } else { 1000 }
 }
 
-/// And this, where it lies where other code lay.
+/// And this, where it lies where other code lay: that is looked for each second.
 pub fn swapped_ms() -> u64 {
-    if small_scale() { 4000 } else { 1100 }
+    if small_scale() { 4000 } else { 2500 }
 }
 
 fn frequency_hz() -> u32 {

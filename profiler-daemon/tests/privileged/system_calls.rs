@@ -45,8 +45,7 @@ fn finish(target: &mut Fixture) -> Value {
             break;
         }
     }
-    let path = format!("/proc/{}/syscall", target.pid());
-    while !std::fs::read_to_string(&path).unwrap().starts_with("0 ") {}
+    target.until_it_reads();
     said
 }
 
