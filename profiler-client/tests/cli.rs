@@ -636,6 +636,21 @@ fn a_joined_session_is_left_running() {
 }
 
 #[test]
+fn a_daemon_that_does_not_say_what_came_last_is_said() {
+    let fake = Fake::start(Script {
+        silent_after: Some(1),
+        ..Script::default()
+    });
+    let output = run(
+        &fake,
+        &["latency", "--session", "web", "--duration", "0.2", "--json"],
+    );
+    assert_status(&output, 0);
+    let said = "warning: the daemon did not say within 3 s what came last";
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+}
+
+#[test]
 fn a_session_can_record_hits_for_those_who_join() {
     let fake = Fake::start(Script::default());
     let new = [

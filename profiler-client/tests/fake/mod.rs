@@ -48,6 +48,8 @@ pub struct Script {
     pub target_exits_after: Option<usize>,
     /// The stream breaks after this many updates.
     pub breaks_after: Option<usize>,
+    /// After this many updates of all streams none brings anything any more.
+    pub silent_after: Option<usize>,
     /// The build-id of a module, and an address in it that the daemon has no name for.
     pub nameless: Option<(Vec<u8>, u64)>,
 }
@@ -594,6 +596,10 @@ impl Service {
         let (script, updates) = (self.script.clone(), Arc::clone(&self.updates));
         tokio::spawn(async move {
             for update in 0.. {
+                if script.silent_after.is_some_and(|most| *updates.borrow() >= most) {
+                    sender.closed().await;
+                    return;
+                }
                 if script.breaks_after == Some(update) {
                     let _ = sender.send(Err(Status::unavailable("transport error"))).await;
                     return;
