@@ -12,7 +12,7 @@ use object::Object as _;
 use profiler_target::contents::FileKey;
 
 use super::{
-    elf::{Elf, Parsed, plain_build_id},
+    elf::{Elf, Parsed, is_plain, plain_build_id},
     home::Home,
     supplement,
 };
@@ -27,8 +27,8 @@ const NAME_MAX: usize = 255;
 /// What tells whether a file is the one that was split off.
 pub struct Wanted {
     build_id: Option<Vec<u8>>,
-    /// The file's name and the CRC-32 of its contents.
-    link: Option<(PathBuf, u32)>,
+    /// The file's name and the CRC-32 of its contents; without that, only a build-id tells that it is the one.
+    link: Option<(PathBuf, Option<u32>)>,
     /// The module's owner.
     owner: Option<u32>,
 }
@@ -49,7 +49,7 @@ impl Wanted {
                 && name.len() <= NAME_MAX
                 && !name.contains(&b'/')
                 && !matches!(name, b"." | b"..");
-            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), checksum))
+            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), Some(checksum)))
         });
         Self {
             build_id: parsed.as_ref().and_then(plain_build_id),
@@ -65,6 +65,16 @@ impl Wanted {
             build_id: Some(build_id),
             link: None,
             owner,
+        }
+    }
+
+    /// By a build-id, in a file of this name as well: none is read whole to tell whether it is the one.
+    #[must_use]
+    pub fn by_build_id_and_name(build_id: Vec<u8>, name: Option<&Path>, owner: u32) -> Self {
+        Self {
+            build_id: Some(build_id).filter(|id| is_plain(id)),
+            link: name.map(|name| (name.to_path_buf(), None)),
+            owner: Some(owner),
         }
     }
 
@@ -144,7 +154,7 @@ impl Wanted {
     fn matches(&self, elf: &Elf) -> bool {
         match (&self.build_id, elf.build_id(), &self.link) {
             (Some(wanted), Some(found), _) => wanted == found,
-            (_, _, Some((_, checksum))) => {
+            (_, _, Some((_, Some(checksum)))) => {
                 let bytes = elf.bytes();
                 bytes.len() as u64 <= CHECKSUM_MAX && crc32fast::hash(bytes) == *checksum
             }

@@ -324,9 +324,12 @@ impl Summary {
 /// The build-id, if it is none that many files could have.
 pub(super) fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
     let build_id = parsed.build_id().ok().flatten();
-    build_id
-        .filter(|id| (8..=64).contains(&id.len()))
-        .map(<[u8]>::to_vec)
+    build_id.filter(|id| is_plain(id)).map(<[u8]>::to_vec)
+}
+
+/// Whether a build-id is none that many files could have.
+pub(super) fn is_plain(build_id: &[u8]) -> bool {
+    (8..=64).contains(&build_id.len())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! sections. Everything is read in place; nothing is believed.
 
 pub mod compressed;
+pub mod facts;
 pub mod skip;
 
 use object::{

@@ -13,8 +13,10 @@
 //! | `contents` | the bytes of a file, of which others may not take any away |
 //! | `on_disk` | copies of large files that others may write to |
 //! | `list` | the processes that the caller may see |
+//! | `container` | the container or service that a process is in |
 //! | `error` | why a process cannot be a target |
 
+mod container;
 pub mod contents;
 mod error;
 mod list;
@@ -25,8 +27,9 @@ mod process;
 mod standing;
 mod stat;
 
+pub use container::Surroundings;
 pub use error::TargetError;
-pub use list::{Listed, children, find_executable, list};
+pub use list::{Life, Listed, children, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
 pub use memory::Memory;
 pub use process::{Process, mapped_code_bytes};

@@ -34,6 +34,15 @@ pub struct Listed {
     pub executable: Option<PathBuf>,
     /// The arguments, joined by spaces; at most 4,096 bytes. The process can change them.
     pub command_line: String,
+    /// Which process of its number it is, and which program it runs.
+    pub life: Life,
+}
+
+/// What tells a process from another of its number, and from itself with another program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    start_time_ticks: u64,
+    layout: (u64, u64),
 }
 
 impl Listed {
@@ -54,6 +63,10 @@ impl Listed {
             name: String::from_utf8_lossy(&stat.name).into_owned(),
             executable: fs::read_link(format!("/proc/{pid}/exe")).ok().map(without_mark),
             command_line: String::from_utf8_lossy(arguments).replace('\0', " "),
+            life: Life {
+                start_time_ticks: stat.start_time_ticks,
+                layout: stat.layout,
+            },
         })
     }
 

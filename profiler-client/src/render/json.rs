@@ -196,6 +196,11 @@ pub fn process(process: &v1::Process) -> String {
             "threads": process.threads,
             "executable": process.executable,
             "command": process.command,
+            "symbols": known(&process.symbols),
+            "debug_info": known(&process.debug_info),
+            "runtime": known(&process.runtime),
+            "container": known(&process.container),
+            "unit": known(&process.unit),
         }),
     );
     lines

@@ -59,6 +59,14 @@ impl Usage {
                         .unwrap_or_else(|| process.uid.to_string()),
                     threads: process.threads,
                     cpus: now.and_then(|now| cpus(now, before.copied(), since, uptime_s)),
+                    symbols: process.symbols,
+                    debug_info: process.debug_info,
+                    runtime: process.runtime,
+                    place: if process.container.is_empty() {
+                        process.unit
+                    } else {
+                        process.container
+                    },
                     command: if process.command.is_empty() {
                         process.executable
                     } else {

@@ -377,6 +377,10 @@ pub fn empty() -> Data {
                 threads: 6,
                 cpus: Some(1.25),
                 command: "server --listen \x1b[31m".into(),
+                symbols: "dynamic".into(),
+                debug_info: "separate".into(),
+                runtime: "native".into(),
+                place: "docker 0123456789ab".into(),
             },
             ProcessRow {
                 pid: 4212,
@@ -384,6 +388,7 @@ pub fn empty() -> Data {
                 threads: 1,
                 cpus: None,
                 command: "other".into(),
+                ..ProcessRow::default()
             },
         ],
         ..Data::default()

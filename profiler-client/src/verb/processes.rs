@@ -27,7 +27,10 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
     if json {
         return output::ndjson(processes.iter().map(json::process).collect::<String>());
     }
-    let mut rows = vec![["PID", "UID", "THREADS", "COMMAND"].map(str::to_owned).to_vec()];
+    let heading = [
+        "PID", "UID", "THREADS", "SYMBOLS", "DEBUG", "RUNTIME", "IN", "COMMAND",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(processes.iter().map(|process| {
         let command = if process.command.is_empty() {
             &process.executable
@@ -38,10 +41,27 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
             process.pid.to_string(),
             process.uid.to_string(),
             process.threads.to_string(),
+            known(&process.symbols, "?"),
+            known(&process.debug_info, "?"),
+            known(&process.runtime, "?"),
+            known(
+                if process.container.is_empty() {
+                    &process.unit
+                } else {
+                    &process.container
+                },
+                "-",
+            ),
             terminal(command).into_owned(),
         ]
     }));
-    output::stdout(text::table(&rows, &[3]))
+    output::stdout(text::table(&rows, &[3, 4, 5, 6, 7]))
+}
+
+/// What is known of a process, or what stands for that it is not.
+fn known(text: &str, otherwise: &str) -> String {
+    let text = if text.is_empty() { otherwise } else { text };
+    terminal(text).into_owned()
 }
 
 /// Processes that match a pattern; all where it is empty.

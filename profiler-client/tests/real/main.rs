@@ -21,6 +21,7 @@ mod explain;
 mod files;
 mod grouping;
 mod inlined;
+mod known;
 mod node;
 mod places;
 mod record;

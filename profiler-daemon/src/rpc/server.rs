@@ -74,7 +74,7 @@ async fn router(handle: &Handle) -> Result<Router, ServerError> {
         .add_service(InterceptedService::new(reflection, of_root))
         .add_service(SessionServiceServer::new(Sessions(handle.clone())))
         .add_service(ViewServiceServer::new(Views(handle.clone())))
-        .add_service(TargetServiceServer::new(Targets(handle.clone()))))
+        .add_service(TargetServiceServer::new(Targets::new(handle.clone()))))
 }
 
 /// Lets root's requests through. Users' tools have the description from the repository, and no quota counts what answering

@@ -4,17 +4,32 @@ use std::pin::Pin;
 
 use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, target_service_server::TargetService};
-use profiler_target as target;
+use profiler_target::{self as target, Listed};
 use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
-use crate::session::{self, Caller, Counted, FunctionInfo, Handle, Reason, SessionError, Sources, blocking};
+use crate::session::{
+    self, Caller, Census, Counted, FunctionInfo, Handle, Known, Reason, SessionError, Sources, blocking,
+};
 
 /// Functions in one message.
 const FUNCTIONS_PER_MESSAGE: usize = 1000;
 
 /// The service.
-pub struct Targets(pub Handle);
+pub struct Targets {
+    handle: Handle,
+    census: Census,
+}
+
+impl Targets {
+    /// That of a handle.
+    pub fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            census: Census::default(),
+        }
+    }
+}
 
 #[tonic::async_trait]
 impl TargetService for Targets {
@@ -26,7 +41,8 @@ impl TargetService for Targets {
     ) -> Result<Response<v1::ListProcessesResponse>, Status> {
         let caller = arguments::caller(&request)?;
         let pattern = request.into_inner().pattern;
-        let processes = blocking(move || processes(caller, &pattern)).await?;
+        let census = self.census.clone();
+        let processes = blocking(move || processes(caller, &pattern, &census)).await?;
         Ok(Response::new(v1::ListProcessesResponse { processes }))
     }
 
@@ -38,7 +54,7 @@ impl TargetService for Targets {
         let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
         let target = arguments::target(target)?;
         let listed = self
-            .0
+            .handle
             .read(caller, move |library| {
                 session::list_functions(library, caller, &target, &pattern)
             })
@@ -74,12 +90,12 @@ impl TargetService for Targets {
         let v1::SourceRequest { target, place } = request.into_inner();
         let target = arguments::target(target)?;
         let sources = self
-            .0
+            .handle
             .read(caller, move |library| {
                 session::sources(library, caller, &target, &place)
             })
             .await?;
-        let counted = self.0.counted(caller, sources.pids.clone()).await?;
+        let counted = self.handle.counted(caller, sources.pids.clone()).await?;
         let messages = messages(sources, &counted);
         Ok(Response::new(Box::pin(stream::iter(
             messages.into_iter().map(Ok),
@@ -107,26 +123,37 @@ fn convert_function(function: &FunctionInfo) -> v1::Function {
     convert::function(function)
 }
 
-fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionError> {
-    let listed = target::list((!pattern.is_empty()).then_some(pattern))
+fn processes(caller: Caller, pattern: &str, census: &Census) -> Result<Vec<v1::Process>, SessionError> {
+    let mut listed = target::list((!pattern.is_empty()).then_some(pattern))
         .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
-    Ok(listed
-        .into_iter()
-        .filter(|process| session::may_look(caller, process.pid))
-        .map(|process| v1::Process {
-            pid: process.pid,
-            uid: process.uid,
-            threads: process.threads,
-            name: process.name.clone(),
-            executable: process
-                .executable
-                .map(|path| path.display().to_string())
-                .unwrap_or_default(),
-            command: if process.command_line.is_empty() {
-                process.name
-            } else {
-                process.command_line
-            },
-        })
-        .collect())
+    listed.retain(|process| session::may_look(caller, process.pid));
+    let mut known = census.of(&listed);
+    // Meanwhile its number may have become another's, or it another's.
+    listed.retain(|process| session::may_look(caller, process.pid));
+    let described = |process: Listed| {
+        let known = known.remove(&process.pid).unwrap_or_default();
+        describe(process, known)
+    };
+    Ok(listed.into_iter().map(described).collect())
+}
+
+fn describe(process: Listed, known: Known) -> v1::Process {
+    let executable = process.executable.map(|path| path.display().to_string());
+    v1::Process {
+        pid: process.pid,
+        uid: process.uid,
+        threads: process.threads,
+        name: process.name.clone(),
+        executable: executable.unwrap_or_default(),
+        command: if process.command_line.is_empty() {
+            process.name
+        } else {
+            process.command_line
+        },
+        symbols: known.symbols.into(),
+        debug_info: known.debug_info.into(),
+        runtime: known.runtime.into(),
+        container: known.surroundings.container.unwrap_or_default(),
+        unit: known.surroundings.unit.unwrap_or_default(),
+    }
 }

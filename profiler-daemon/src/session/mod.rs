@@ -10,6 +10,7 @@
 //! | `files` | the files that a target has mapped |
 //! | `split_off` | what was split off from them: symbols, debug information |
 //! | `list` | the functions of a process |
+//! | `census` | what is known of each process before anything is attached |
 //! | `lines` | from a line and expressions to what is attached at it |
 //! | `kernel_places` | from the kernel's own places to what is attached there |
 //! | `source` | the source of functions, and what can be probed in it |
@@ -60,6 +61,7 @@ mod authorize;
 mod budget;
 mod by_value;
 mod calibrate;
+mod census;
 mod chains;
 mod command;
 mod cost;
@@ -126,6 +128,7 @@ use crate::cache::Folder;
 pub use authorize::may_look;
 pub use budget::DEFAULT_BUDGET;
 pub use by_value::{CallsByValue, ValueCalls};
+pub use census::{Census, Known};
 pub(crate) use command::blocking;
 pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,

@@ -245,9 +245,19 @@ impl Data {
 
     /// The processes of the screen.
     pub fn processes_shown(&self, lens: &Lens) -> impl Iterator<Item = &ProcessRow> {
+        let texts = |row: &ProcessRow| {
+            let ProcessRow {
+                command,
+                user,
+                runtime,
+                place,
+                ..
+            } = row;
+            [command, user, runtime, place].map(|text| is_match(text, &lens.search))
+        };
         self.processes
             .iter()
-            .filter(|row| is_match(&row.command, &lens.search) || row.pid.to_string() == lens.search)
+            .filter(move |row| texts(row).contains(&true) || row.pid.to_string() == lens.search)
     }
 
     /// The sessions of the screen.

@@ -13,4 +13,12 @@ pub struct ProcessRow {
     pub cpus: Option<f64>,
     /// Its command line, or its executable.
     pub command: String,
+    /// Names of functions in its executable: `full`, `dynamic`, …; empty where that is not known, as of the next two.
+    pub symbols: String,
+    /// Debug information of its executable: `full`, `lines`, `separate`, `none`.
+    pub debug_info: String,
+    /// What runs its code: `native`, `go`, `jvm`, …
+    pub runtime: String,
+    /// Its container or service; empty where it is in neither.
+    pub place: String,
 }

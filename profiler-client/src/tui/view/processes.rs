@@ -17,11 +17,8 @@ use crate::{
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     sessions(page, lens, data);
     let rows: Vec<&ProcessRow> = data.processes_shown(lens).collect();
-    let heading = format!(
-        "{:>8} {:<12} {:>7} {:>7}  COMMAND",
-        "PID", "USER", "THREADS", "CPU"
-    );
-    page.heading(&heading, lens);
+    let columns = Columns::in_width(page.width());
+    page.heading(&columns.heading(), lens);
     if rows.is_empty() {
         let words = if data.processes.is_empty() {
             "looking …"
@@ -36,7 +33,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         .position(|row| lens.selection() == Some(&Item::Process(row.pid)));
     let rows = rows.into_iter().map(|row| ListRow {
         item: Item::Process(row.pid),
-        text: text(row),
+        text: columns.row(row),
     });
     list(page, lens, rows.collect(), selected);
 }
@@ -122,15 +119,93 @@ fn session(session: &v1::Session) -> ListRow {
     }
 }
 
-fn text(row: &ProcessRow) -> String {
-    let cpus = row
-        .cpus
-        .map_or_else(|| "?".to_owned(), |cpus| format!("{:.0}%", cpus * 100.0));
-    let user: String = terminal(&row.user).chars().take(12).collect();
-    format!(
-        "{:>8} {user:<12} {:>7} {cpus:>7}  {}",
-        row.pid,
-        row.threads,
-        terminal(&row.command)
-    )
+/// Fewest characters that commands keep.
+const COMMAND: usize = 24;
+/// Characters of a user's name.
+const USER: usize = 8;
+
+/// What is known of a process beside its number, user, threads and CPUs.
+struct Column {
+    heading: &'static str,
+    width: usize,
+    of: fn(&ProcessRow) -> &str,
+    /// What stands for nothing.
+    otherwise: &'static str,
+}
+
+/// In their order on the screen.
+const KNOWN: [Column; 4] = [
+    Column {
+        heading: "SYMBOLS",
+        width: 8,
+        of: |row| &row.symbols,
+        otherwise: "?",
+    },
+    Column {
+        heading: "DEBUG",
+        width: 8,
+        of: |row| &row.debug_info,
+        otherwise: "?",
+    },
+    Column {
+        heading: "RUNTIME",
+        width: 7,
+        of: |row| &row.runtime,
+        otherwise: "?",
+    },
+    Column {
+        heading: "IN",
+        width: 20,
+        of: |row| &row.place,
+        otherwise: "-",
+    },
+];
+
+/// The columns that there is room for: those behind give way first.
+struct Columns(&'static [Column]);
+
+impl Columns {
+    fn in_width(width: usize) -> Self {
+        let rest = numbers("", "", "", "").chars().count() + COMMAND;
+        let room = width.saturating_sub(rest);
+        let taken = |count: usize| -> usize { KNOWN[..count].iter().map(|column| column.width + 1).sum() };
+        let count = (0..=KNOWN.len()).rev().find(|count| taken(*count) <= room);
+        Self(&KNOWN[..count.unwrap_or(0)])
+    }
+
+    fn heading(&self) -> String {
+        let before = numbers("PID", "USER", "THR", "CPU");
+        self.line(before, |column| column.heading, "COMMAND")
+    }
+
+    fn row(&self, row: &ProcessRow) -> String {
+        let cpus = row
+            .cpus
+            .map_or_else(|| "?".to_owned(), |cpus| format!("{:.0}%", cpus * 100.0));
+        let before = numbers(
+            &row.pid.to_string(),
+            &cut(&terminal(&row.user), USER),
+            &row.threads.to_string(),
+            &cpus,
+        );
+        let known = |column: &Column| match (column.of)(row) {
+            "" => column.otherwise,
+            known => known,
+        };
+        self.line(before, known, &terminal(&row.command))
+    }
+
+    fn line<'a>(&self, mut line: String, of: impl Fn(&Column) -> &'a str, command: &str) -> String {
+        for column in self.0 {
+            let Column { width, .. } = *column;
+            let text = cut(&terminal(of(column)), width);
+            line += &format!("{text:<width$} ");
+        }
+        line + command
+    }
+}
+
+/// What stands before what is known.
+fn numbers(pid: &str, user: &str, threads: &str, cpus: &str) -> String {
+    format!("{pid:>8} {user:<USER$} {threads:>4} {cpus:>5}  ")
 }

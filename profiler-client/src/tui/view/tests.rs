@@ -63,11 +63,32 @@ fn processes_are_listed_harmlessly() {
     says(
         &text,
         &[
-            "4211 www                6    125%  server --listen \\u{1b}[31m",
-            "4212 root               1       ?  other",
+            "     PID USER      THR   CPU  SYMBOLS  DEBUG    RUNTIME COMMAND",
+            "    4211 www         6  125%  dynamic  separate native  server --listen \\u{1b}[3",
+            "    4212 root        1     ?  ?        ?        ?       other",
             "Enter attach",
         ],
     );
+}
+
+#[test]
+fn what_is_known_of_processes_gives_way_to_their_commands() {
+    let shown = |width| {
+        let drawn = buffer(&Lens::default(), &sample::empty(), (width, 24), Depth::None);
+        rows(&drawn).join("\n")
+    };
+    says(
+        &shown(120),
+        &[
+            "RUNTIME IN                   COMMAND",
+            "native  docker 0123456789ab  server --listen",
+            "?       -                    other",
+        ],
+    );
+    let narrow = shown(64);
+    says(&narrow, &["SYMBOLS  COMMAND", "125%  dynamic  server --listen"]);
+    assert!(!narrow.contains("DEBUG"), "{narrow}");
+    says(&shown(50), &["CPU  COMMAND", "125%  server --listen"]);
 }
 
 #[test]
