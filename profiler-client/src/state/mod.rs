@@ -6,6 +6,7 @@ pub mod functions;
 pub mod histogram;
 pub mod imported;
 pub mod latency;
+pub mod lines;
 pub mod rename;
 pub mod shape;
 pub mod spans;

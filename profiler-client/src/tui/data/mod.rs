@@ -43,6 +43,7 @@ use crate::{
         functions::{FunctionRow, order},
         histogram::Row,
         latency::LatencyState,
+        lines::{LineKey, LineTime},
         syscalls::{self as syscalls_state, SyscallsState},
         timeline::{self as timeline_state, TimelineState},
         waits::WaitsState,
@@ -118,6 +119,8 @@ pub struct Data {
     pub graph: Arc<Graph>,
     /// The same, by function.
     pub functions: Arc<Vec<FunctionRow>>,
+    /// The same, by line, where it tells them apart.
+    pub lines: Arc<HashMap<LineKey, LineTime>>,
     /// The same, by thread, where it tells them apart.
     pub threads: Arc<Vec<ThreadRow>>,
     /// The share of the time that is not in there.
@@ -172,6 +175,7 @@ impl Data {
         self.made = made;
         Replaced {
             _graph: std::mem::replace(&mut self.graph, Arc::new(picture.graph)),
+            _lines: std::mem::replace(&mut self.lines, Arc::new(picture.lines)),
             _functions: std::mem::replace(&mut self.functions, Arc::new(picture.functions)),
             _threads: std::mem::replace(&mut self.threads, Arc::new(picture.threads)),
         }
@@ -437,23 +441,16 @@ impl Data {
         timeline::View::live(&self.aside.timeline).drawn(&self.aside.timeline)
     }
 
-    /// The shares of the samples that were in lines or in what they call, by file and line; none while samples are told apart by
-    /// something else.
+    /// The time in a line or in what it calls, and its share of all; `None` of one without samples, and while samples are told
+    /// apart by something else.
     #[must_use]
-    pub fn shares_of_lines(&self) -> HashMap<(&str, u32), f64> {
-        let mut shares: HashMap<(&str, u32), f64> = HashMap::new();
-        if self.flame.by != v1::Grouping::Line {
-            return shares;
-        }
-        let all = self.graph.total.inside_ns;
-        for row in self.functions.iter().filter(|row| row.frame.line > 0) {
-            // One that is inlined at several places has a row for each.
-            let share = shares
-                .entry((row.frame.file.as_str(), row.frame.line))
-                .or_default();
-            *share = share.max(units::ratio(row.total.inside_ns, all));
-        }
-        shares
+    pub fn time_of_line(&self, file: &str, line: u32) -> Option<(LineTime, f64)> {
+        let key = LineKey {
+            file: file.to_owned(),
+            line,
+        };
+        let time = *self.lines.get(&key).filter(|time| time.all_ns > 0)?;
+        Some((time, units::ratio(time.all_ns, self.graph.total.inside_ns)))
     }
 
     /// The selected node of the tree of waits.
@@ -700,6 +697,7 @@ impl Data {
 pub struct Replaced {
     _graph: Arc<Graph>,
     _functions: Arc<Vec<FunctionRow>>,
+    _lines: Arc<HashMap<LineKey, LineTime>>,
     _threads: Arc<Vec<ThreadRow>>,
 }
 

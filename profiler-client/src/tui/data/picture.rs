@@ -1,5 +1,9 @@
 //! What is drawn of a flame view. It takes long of a large one, and nothing that is shown waits for it.
 
+use std::collections::HashMap;
+
+use profiler_proto::v1;
+
 use super::{
     graph::Graph,
     threads::{ThreadRow, threads},
@@ -9,6 +13,7 @@ use crate::{
     state::{
         flame::FlameState,
         functions::{FunctionRow, Sort, functions, order},
+        lines::{LineKey, LineTime, lines},
         shape::Shape,
         tree::Tree,
     },
@@ -32,6 +37,8 @@ pub struct Picture {
     pub graph: Graph,
     /// Functions.
     pub functions: Vec<FunctionRow>,
+    /// Lines, where they are told apart.
+    pub lines: HashMap<LineKey, LineTime>,
     /// Threads.
     pub threads: Vec<ThreadRow>,
     /// The share of the view's time that is not in there.
@@ -55,6 +62,11 @@ impl Picture {
         Self {
             graph: Graph::of(&tree),
             functions,
+            lines: if tree.by == v1::Grouping::Line {
+                lines(&tree)
+            } else {
+                HashMap::new()
+            },
             threads: if making.by_thread {
                 threads(shown)
             } else {

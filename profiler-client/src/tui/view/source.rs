@@ -15,6 +15,7 @@ use crate::{
         source_names::cut,
         units,
     },
+    state::lines::LineTime,
     tui::{
         data::{Data, source},
         lens::{Item, Lens, LineId},
@@ -46,10 +47,11 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Some(Item::Line(id)) => source::id(shown, line) == *id,
         _ => false,
     };
+    let margin = Margin::of(page.width(), data);
+    page.line(&line::Line::of(line::Style::Faint, margin.heading()));
     let room = page.rows();
     let begin = page.first(lens, lines.iter().position(is_selected).unwrap_or(0), lines.len());
     let digits = shown.last_line.max(999).to_string().len();
-    let shares = data.shares_of_lines();
     for line in lines.iter().skip(begin).take(room) {
         let style = if is_selected(line) {
             Theme::selected()
@@ -57,8 +59,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
             Style::new()
         };
         let LineId { file, line: number } = source::id(shown, line);
-        let share = shares.get(&(file.as_str(), number)).copied();
-        let row = row(line, share, digits, page);
+        let times = margin.text(data.time_of_line(&file, number));
+        let row = row(line, times, digits, page);
         page.sign(Sign::item(Item::Line(source::id(shown, line))));
         page.styled(&row, style);
     }
@@ -86,13 +88,67 @@ fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     }
 }
 
-/// A line with the share of the samples that were in it, or in what it calls.
-fn row(line: &v1::SourceLine, share: Option<f64>, digits: usize, page: &Page<'_>) -> Line<'static> {
+/// Columns of a terminal in which time on the CPU and off it stand for themselves.
+const WIDE: usize = 110;
+
+/// What stands before lines: time in them or in what they call, by the samples there.
+#[derive(Clone, Copy)]
+enum Margin {
+    /// Both together.
+    Time,
+    /// On the CPU, and off it.
+    TimeOnAndOff,
+    /// Events have no time.
+    Share,
+}
+
+impl Margin {
+    fn of(width: usize, data: &Data) -> Self {
+        if !data.flame.unit.is_empty() {
+            Self::Share
+        } else if width < WIDE {
+            Self::Time
+        } else {
+            Self::TimeOnAndOff
+        }
+    }
+
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Time => "    TIME  SHARE",
+            Self::TimeOnAndOff => "  ON CPU OFF CPU  SHARE",
+            Self::Share => " SHARE",
+        }
+    }
+
+    fn text(self, time: Option<(LineTime, f64)>) -> String {
+        let (time, share) = time.unwrap_or_default();
+        let duration = |ns: u64| {
+            if ns == 0 {
+                String::new()
+            } else {
+                units::duration(ns as f64)
+            }
+        };
+        let share = if time.all_ns == 0 {
+            String::new()
+        } else {
+            units::percent(share)
+        };
+        let all = duration(time.all_ns);
+        let on = duration(time.all_ns.saturating_sub(time.off_cpu_ns));
+        let off = duration(time.off_cpu_ns);
+        match self {
+            Self::Time => format!("{all:>8} {share:>6} "),
+            Self::TimeOnAndOff => format!("{on:>8}{off:>8} {share:>6} "),
+            Self::Share => format!("{share:>6} "),
+        }
+    }
+}
+
+/// A line with what stands before it.
+fn row(line: &v1::SourceLine, times: String, digits: usize, page: &Page<'_>) -> Line<'static> {
     let (width, theme) = (page.width(), page.theme);
-    let share = share
-        .filter(|share| *share > 0.0)
-        .map_or_else(String::new, units::percent);
-    let share = format!("{share:>6} ");
     let mut marks = Marks::default();
     let number = if line.file.is_empty() {
         format!("{:>digits$} ", line.line)
@@ -102,7 +158,7 @@ fn row(line: &v1::SourceLine, share: Option<f64>, digits: usize, page: &Page<'_>
     };
     let gutter = gutter(line, &mut marks);
     let notes = notes(line, &mut marks).join(" ");
-    let before = share.chars().count() + number.chars().count() + gutter.chars().count() + 1;
+    let before = times.chars().count() + number.chars().count() + gutter.chars().count() + 1;
     let room = width.saturating_sub(before);
     let notes = cut(&notes, room / 2);
     let taken = if notes.is_empty() {
@@ -113,7 +169,7 @@ fn row(line: &v1::SourceLine, share: Option<f64>, digits: usize, page: &Page<'_>
     let text = cut(&text_of(&line.text), room.saturating_sub(taken));
     let padding = room.saturating_sub(text.chars().count() + notes.chars().count());
     Line::from(vec![
-        Span::styled(share, theme.of(line::Style::Plain)),
+        Span::styled(times, theme.of(line::Style::Plain)),
         Span::styled(number, theme.of(line::Style::Faint)),
         Span::styled(format!("{gutter} "), theme.of(line::Style::Bar)),
         Span::raw(text),
