@@ -99,6 +99,7 @@ impl Pane {
                 | Self::Losses
                 | Self::Waits
                 | Self::Timeline
+                | Self::Hits
         )
     }
 

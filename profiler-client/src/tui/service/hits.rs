@@ -38,6 +38,8 @@ pub struct Task {
     pub connection: Connection,
     pub owned: Owned,
     pub template: v1::CreateSessionRequest,
+    /// Its hits are recorded already, with their values.
+    pub is_of_recording: bool,
     pub reports: Reports,
     pub wanted: mpsc::Receiver<Wanted>,
 }
@@ -92,7 +94,9 @@ impl Task {
             return None;
         };
         self.reports.send(What::HitsBegin).await;
-        let print = if print.is_empty() {
+        let print = if self.is_of_recording {
+            Vec::new()
+        } else if print.is_empty() {
             self.known(&scope).await
         } else {
             print
@@ -118,7 +122,7 @@ impl Task {
         let mut sessions = self.connection.sessions();
         let mut views = self.connection.views();
         let name = match recording {
-            Some(recording) if recording.print == print => {
+            Some(recording) if recording.print == print && !self.is_of_recording => {
                 let name = recording.name;
                 let request = v1::SetScopeRequest {
                     name: name.clone(),
@@ -132,7 +136,7 @@ impl Task {
                 self.end(other).await;
                 let create = v1::CreateSessionRequest {
                     scope,
-                    capture: Some(v1::Capture {
+                    capture: (!self.is_of_recording).then(|| v1::Capture {
                         print: print.clone(),
                         hits_per_second: HITS_PER_SECOND,
                         stack: false,

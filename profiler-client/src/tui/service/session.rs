@@ -88,9 +88,18 @@ impl Task {
             reports: self.reports.clone(),
             wanted: self.aside,
         };
-        if matches!(self.target, Target::Recording(_)) {
-            // Hits and counts are a process's.
-            tokio::join!(edits, aside.run());
+        let is_of_recording = matches!(self.target, Target::Recording(_));
+        let hits = hits::Task {
+            connection: self.connection.clone(),
+            owned: self.owned.clone(),
+            template,
+            is_of_recording,
+            reports: self.reports.clone(),
+            wanted: self.hits,
+        };
+        if is_of_recording {
+            // Counts of now are a process's.
+            tokio::join!(edits, hits.run(), aside.run());
             return;
         }
         let counts = counts::count(
@@ -100,13 +109,6 @@ impl Task {
             scopes,
             self.reports.clone(),
         );
-        let hits = hits::Task {
-            connection: self.connection.clone(),
-            owned: self.owned.clone(),
-            template,
-            reports: self.reports.clone(),
-            wanted: self.hits,
-        };
         // They end together, when the attachment is left.
         tokio::join!(edits, hits.run(), aside.run(), counts);
     }
