@@ -15,6 +15,7 @@ pub mod json;
 #[cfg(test)]
 mod parsed;
 pub mod profile;
+pub mod reasons;
 pub mod source;
 pub mod source_json;
 pub mod source_names;

@@ -5,7 +5,11 @@ use ratatui::layout::Rect;
 use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
-    render::{escape::terminal, text, units},
+    render::{
+        escape::terminal,
+        reasons::{Explained, explained},
+        text, units,
+    },
     state::latency::FunctionState,
     tui::{
         data::Data,
@@ -32,6 +36,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
             format!("{:>11}  {}", units::count(loss.count), terminal(&loss.reason)),
         );
         page.line(&line.and(Style::Faint, format!("  {}", loss.view)));
+        if let Some(Explained { meaning, advice }) = explained(&loss.reason) {
+            page.paragraph(Style::Faint, &format!("{meaning}. To do: {advice}."));
+        }
     }
     let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
     if !warnings.is_empty() {
