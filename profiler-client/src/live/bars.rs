@@ -5,7 +5,7 @@ use profiler_proto::v1;
 use super::line::{Line, Style};
 use crate::{
     render::units,
-    state::histogram::{Counts, Row},
+    state::histogram::{Counts, Part, Row},
 };
 
 /// Eighths of a column, from none to seven.
@@ -32,24 +32,28 @@ pub fn histogram(
             let share = row.count as f64 / most as f64;
             let slow = summary.count > 0.0 && row.low_ns >= summary.p95_ns as f64;
             let style = if slow { Style::SlowBar } else { Style::Bar };
-            Line::of(
-                Style::Faint,
-                format!(
-                    "  {:>8} – {:>8} ",
-                    units::duration(row.low_ns),
-                    units::duration(row.high_ns)
-                ),
-            )
-            .and(style, format!("{:<room$}", bar(share, room, row.count > 0)))
-            .and(Style::Plain, format!(" {:>9}", units::count(row.count)))
-            .and(
-                Style::Faint,
-                format!(" {:>6}  ", units::percent(row.count as f64 / total as f64)),
-            )
-            .and(Style::Strong, marks(row, summary))
-            .and(Style::Warning, handle(row, threshold_ns))
+            Line::of(Style::Faint, format!("  {} ", edges(row)))
+                .and(style, format!("{:<room$}", bar(share, room, row.count > 0)))
+                .and(Style::Plain, format!(" {:>9}", units::count(row.count)))
+                .and(
+                    Style::Faint,
+                    format!(" {:>6}  ", units::percent(row.count as f64 / total as f64)),
+                )
+                .and(Style::Strong, marks(row, summary))
+                .and(Style::Warning, handle(row, threshold_ns))
         })
         .collect()
+}
+
+/// The durations of a row, in 19 columns.
+#[must_use]
+pub fn edges(row: &Row) -> String {
+    let (low, high) = (units::duration(row.low_ns), units::duration(row.high_ns));
+    match row.part {
+        Part::Even => format!("{low:>8} – {high:>8}"),
+        Part::Faster => format!("         < {high:>8}"),
+        Part::Slower => format!("         ≥ {low:>8}"),
+    }
 }
 
 fn bar(share: f64, room: usize, any: bool) -> String {
@@ -98,7 +102,7 @@ fn handle(row: &Row, threshold_ns: Option<u64>) -> &'static str {
 /// A histogram in a few characters, fastest calls to the left.
 #[must_use]
 pub fn spark(counts: &Counts, width: usize) -> String {
-    let rows = counts.rows(width);
+    let rows = counts.even_rows(width);
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
     rows.iter()
         .map(|row| match row.count {
@@ -153,6 +157,22 @@ mod tests {
         assert!(lines.iter().all(|line| line.width() <= 80));
         let lines = histogram(&counts(&[(512, 9), (640, 1)]), &summary, Some(1100), 80, 10);
         assert!(lines[0].text().ends_with("p50 ◀ slow"), "{}", lines[0].text());
+    }
+
+    #[test]
+    fn what_lies_beyond_the_others_says_so() {
+        let row = |part| {
+            let row = Row {
+                low_ns: 3_200_000.0,
+                high_ns: 268_000_000.0,
+                count: 4,
+                part,
+            };
+            edges(&row)
+        };
+        assert_eq!(row(Part::Even), " 3.20 ms –   268 ms");
+        assert_eq!(row(Part::Slower), "         ≥  3.20 ms");
+        assert_eq!(row(Part::Faster), "         <   268 ms");
     }
 
     #[test]

@@ -20,6 +20,20 @@ pub struct Row {
     pub high_ns: f64,
     /// Calls in it.
     pub count: u64,
+    /// Which calls it has.
+    pub part: Part,
+}
+
+/// Which calls a row has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Those between its edges, which are as far apart as those of its neighbours.
+    #[default]
+    Even,
+    /// The few that are faster than all other rows.
+    Faster,
+    /// The few that are slower.
+    Slower,
 }
 
 impl Counts {
@@ -81,32 +95,98 @@ impl Counts {
         self.0.values().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Log-spaced rows from the fastest call to the slowest, empty ones between them included:
-    /// two an octave, or as many fewer as it takes to need at most `most` of them.
+    /// Log-spaced rows from the fastest call to the slowest, empty ones between them included: two an octave, or as many fewer as it
+    /// takes to need at most `most` of them. Where a few calls far from the others would make them wider, those have a row of
+    /// their own at either end.
     #[must_use]
     pub fn rows(&self, most: usize) -> Vec<Row> {
-        let (Some((&first, _)), Some((&last, _))) = (self.0.first_key_value(), self.0.last_key_value())
-        else {
+        let Some(all) = self.range(0) else {
             return Vec::new();
         };
-        // Half-octaves per row.
-        let mut step = 1;
-        while half_octave(last) / step - half_octave(first) / step >= most.max(1) {
-            step *= 2;
+        let width = all.width(most);
+        let most_for_body = most.saturating_sub(2);
+        let body = self.range(self.few()).filter(|_| most_for_body > 0);
+        match body.map(|body| (body, body.width(most_for_body))) {
+            Some((body, narrower)) if narrower < width => self.rows_of(all, body, narrower),
+            _ => self.rows_of(all, all, width),
         }
-        let base = half_octave(first) / step;
-        let mut rows: Vec<Row> = (base..=half_octave(last) / step)
-            .map(|row| Row {
-                low_ns: edge_ns(row * step),
-                high_ns: edge_ns((row + 1) * step),
-                count: 0,
-            })
-            .collect();
+    }
+
+    /// The same with rows that are all of one width.
+    #[must_use]
+    pub fn even_rows(&self, most: usize) -> Vec<Row> {
+        let all = self.range(0);
+        all.map_or_else(Vec::new, |all| self.rows_of(all, all, all.width(most)))
+    }
+
+    /// How many calls at each end are few: a thousandth, and at least one of a hundred or more.
+    fn few(&self) -> u64 {
+        const ENOUGH: u64 = 100;
+        let total = self.total();
+        if total < ENOUGH { 0 } else { total.div_ceil(1000) }
+    }
+
+    /// From the fastest call to the slowest, without so many at each end.
+    fn range(&self, without: u64) -> Option<Range> {
+        fn beyond<'a>(counts: impl Iterator<Item = (&'a usize, &'a u64)>, without: u64) -> Option<usize> {
+            let mut seen = 0_u64;
+            let mut buckets = counts.skip_while(|(_, count)| {
+                seen = seen.saturating_add(**count);
+                seen <= without
+            });
+            buckets.next().map(|(bucket, _)| half_octave(*bucket))
+        }
+        Some(Range {
+            first: beyond(self.0.iter(), without)?,
+            last: beyond(self.0.iter().rev(), without)?,
+        })
+    }
+
+    /// Rows of so many half-octaves over a part of all, and one for what lies beyond it on each side.
+    fn rows_of(&self, all: Range, body: Range, width: usize) -> Vec<Row> {
+        let (first, last) = (body.first / width, body.last / width);
+        let row = |low: usize, high: usize, part| Row {
+            low_ns: edge_ns(low),
+            high_ns: edge_ns(high),
+            count: 0,
+            part,
+        };
+        let (begin, end) = (first * width, (last + 1) * width);
+        let faster = (all.first < begin).then(|| row(all.first, begin, Part::Faster));
+        let slower = (all.last >= end).then(|| row(end, all.last + 1, Part::Slower));
+        let before = usize::from(faster.is_some());
+        let even = (first..=last).map(|at| row(at * width, (at + 1) * width, Part::Even));
+        let mut rows: Vec<Row> = faster.into_iter().chain(even).chain(slower).collect();
         for (&bucket, &count) in &self.0 {
-            let row = &mut rows[half_octave(bucket) / step - base].count;
-            *row = row.saturating_add(count);
+            let at = half_octave(bucket);
+            let place = if at < begin {
+                0
+            } else {
+                before + (at / width - first).min(last - first + 1)
+            };
+            if let Some(row) = rows.get_mut(place) {
+                row.count = row.count.saturating_add(count);
+            }
         }
         rows
+    }
+}
+
+/// Durations, by the half-octaves of the fastest and of the slowest call.
+#[derive(Clone, Copy)]
+struct Range {
+    first: usize,
+    last: usize,
+}
+
+impl Range {
+    /// The half-octaves that each of at most so many rows has.
+    fn width(self, most: usize) -> usize {
+        let mut width = 1;
+        while self.last / width - self.first / width >= most.max(1) {
+            width *= 2;
+        }
+        width
     }
 }
 
@@ -193,7 +273,45 @@ mod tests {
         assert!(Counts::default().rows(10).is_empty());
     }
 
+    #[test]
+    fn a_few_calls_far_from_the_others_have_rows_of_their_own() {
+        // Between 4 us and 60 us, and four that took longer, up to 268 ms.
+        let body = (0..4_000).map(|at| 4_096 + at * 14);
+        let all: Vec<u64> = body
+            .chain([3_300_000, 3_400_000, 40_000_000, 268_000_000])
+            .collect();
+        let rows = of(&all).rows(10);
+        let (last, body) = rows.split_last().unwrap();
+        assert_eq!((last.part, last.count), (Part::Slower, 4));
+        assert!(
+            body.len() >= 8 && body.iter().all(|row| row.part == Part::Even),
+            "{rows:?}"
+        );
+        assert!(
+            body.windows(2)
+                .all(|pair| pair[0].high_ns.to_bits() == pair[1].low_ns.to_bits())
+        );
+        assert!(last.high_ns > 268e6 && last.low_ns.to_bits() == body.last().unwrap().high_ns.to_bits());
+        // Where they are not few, they are as wide as the others.
+        let many: Vec<u64> = all.iter().copied().chain([200_000_000; 50]).collect();
+        assert!(of(&many).rows(10).iter().all(|row| row.part == Part::Even));
+        assert!(of(&all).even_rows(10).iter().all(|row| row.part == Part::Even));
+    }
+
     proptest! {
+        #[test]
+        fn rows_are_next_to_each_other_and_have_what_is_between_their_edges(
+            often in 0..=layout::MAX_NS, count in 1_usize..3_000,
+            durations in proptest::collection::vec(0..=layout::MAX_NS, 1..5), most in 1_usize..40,
+        ) {
+            let all: Vec<u64> = durations.into_iter().chain(std::iter::repeat_n(often, count)).collect();
+            let counts = of(&all);
+            let rows = counts.rows(most);
+            prop_assert!(rows.len() <= most);
+            prop_assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), counts.total());
+            prop_assert!(rows.windows(2).all(|pair| (pair[0].high_ns - pair[1].low_ns).abs() < 1e-6));
+        }
+
         #[test]
         fn rows_keep_every_call_and_stay_few(
             durations in proptest::collection::vec(0..=layout::MAX_NS, 1..50), most in 1_usize..40,

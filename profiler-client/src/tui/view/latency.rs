@@ -128,9 +128,8 @@ fn heat(page: &mut Page<'_>, lens: &Lens, data: &Data, threshold_ns: Option<u64>
     let lines = rows.iter().enumerate().map(|(at, row)| {
         let is_slow = threshold_ns.is_some_and(|ns| row.high_ns > ns as f64);
         let cells: String = counts.iter().map(|column| shade(column[at], most)).collect();
-        let (low, high) = (units::duration(row.low_ns), units::duration(row.high_ns));
         let gap = " ".repeat(room.saturating_sub(counts.len()));
-        Line::of(Style::Faint, format!("  {low:>8} – {high:>8} "))
+        Line::of(Style::Faint, format!("  {} ", bars::edges(row)))
             .and(if is_slow { Style::SlowBar } else { Style::Bar }, gap + &cells)
     });
     lines.collect()
