@@ -73,7 +73,10 @@ impl Binding {
         let is_there = match self.action {
             Action::Show(pane) => lens.has(pane),
             Action::Values => lens.has(Pane::Hits),
-            Action::Processes | Action::Record | Action::NoBudget => !lens.is_of_recording(),
+            // Which values a recording has was said when it was made.
+            Action::Processes | Action::Record | Action::NoBudget | Action::EditPrint => {
+                !lens.is_of_recording()
+            }
             Action::Part(_) => lens.is_of_recording(),
             // Another tool has put them together already.
             Action::By => !lens.has_stacks_alone(),
@@ -608,7 +611,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Copy,
         "command",
-        "show and copy this screen's command line; again: for scripts",
+        "copy this screen's command line; again: for scripts; as a URL",
     ),
     bind(
         &[key('r')],

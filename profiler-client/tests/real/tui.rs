@@ -682,3 +682,63 @@ fn the_mouse_selects_enters_and_is_left_to_the_terminal() {
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
 }
+
+#[test]
+#[ignore = "needs root"]
+fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
+    if !has_program("tmux") {
+        return;
+    }
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hits.profrec");
+    let file = file.to_str().unwrap();
+    let scope = "f[>= 0ns]/slowpath.c:33";
+    let recorded = [
+        "record",
+        "-p",
+        &pid,
+        scope,
+        "--print",
+        "i",
+        "--duration",
+        "2",
+        "-o",
+        file,
+    ];
+    run(profiler(&recorded)).status(0);
+
+    let terminal = Terminal::open(110, 32);
+    terminal.start(&format!("--from {file}"));
+    terminal.wait("the scope", |screen| screen.contains("▸ slowpath.c:33"));
+    terminal.press(&["6"]);
+    let screen = terminal.wait("hits with values", |screen| {
+        screen.contains(" slowpath.c:33  i=") && screen.contains(" hits")
+    });
+    println!("{screen}");
+    // The value that was recorded, and no other.
+    assert!(
+        screen.lines().any(|line| line.trim_start().starts_with("i = ")),
+        "{screen}"
+    );
+    terminal.press(&["y"]);
+    terminal.wait_for("this screen's command line");
+    terminal.press(&["y"]);
+    terminal.wait_for("for scripts");
+    terminal.press(&["y"]);
+    let shown = terminal.wait("the URL", |screen| screen.contains("profiler:tui?from="));
+    assert!(shown.contains("&pane=hits"), "{shown}");
+    terminal.press(&["q"]);
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+
+    let encoded = scope.replace("[>= ", "%5B%3E%3D%20").replace(']', "%5D");
+    terminal.start(&format!("'profiler:tui?from={file}&scope={encoded}&pane=hits'"));
+    terminal.wait("the same screen", |screen| {
+        screen.contains("▸ slowpath.c:33") && screen.contains(" slowpath.c:33  i=")
+    });
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    unharmed(target);
+}

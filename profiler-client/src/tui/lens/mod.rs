@@ -16,6 +16,7 @@ mod shaping;
 mod tests;
 mod typing;
 mod update;
+pub mod url;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -61,6 +62,8 @@ pub enum Overlay {
     Screen,
     /// That of the same without a screen, which has been copied.
     Verb,
+    /// The screen as a URL, which has been copied.
+    Url,
 }
 
 /// What a terminal has room for.

@@ -230,7 +230,11 @@ proptest! {
         // Names that would drive a terminal are printed harmlessly, and are others then.
         prop_assume!(lens.zoom.iter().all(|frame| frame.function != sample::HOSTILE));
         let again = parsed(&lens);
-        prop_assert_eq!(printed(&again), printed(&by_names(lens)));
+        prop_assert_eq!(printed(&again), printed(&by_names(lens.clone())));
+        // And as a URL.
+        let words = super::url::words(&super::url::of(&of_screen(&lens))).unwrap();
+        let line = ["profiler", "tui"].map(str::to_owned).into_iter().chain(words);
+        prop_assert_eq!(printed(&parsed_from(line.collect())), printed(&by_names(lens)));
     }
 }
 
@@ -530,7 +534,11 @@ fn what_is_made_of_stacks_comes_back_from_the_command_line() {
 
 /// The lens of the command line that a lens prints.
 fn parsed(lens: &Lens) -> Lens {
-    let cli = Cli::try_parse_from(of_screen(lens)).unwrap();
+    parsed_from(of_screen(lens))
+}
+
+fn parsed_from(words: Vec<String>) -> Lens {
+    let cli = Cli::try_parse_from(words).unwrap();
     let (_, Request::Tui(request)) = validate(cli).unwrap() else {
         panic!("another verb");
     };
@@ -798,6 +806,12 @@ fn copying_again_copies_the_verb() {
     );
     let verb = copied(update(&mut lens, Action::Copy, &data));
     assert_eq!(verb.as_deref(), Some("profiler flame -p 4211 'f[>= p95]' --diff"));
+    let url = copied(update(&mut lens, Action::Copy, &data));
+    assert_eq!(
+        url.as_deref(),
+        Some("profiler:tui?pid=4211&scope=f%5B%3E%3D%20p95%5D&pane=diff")
+    );
+    assert_eq!(lens.overlay, Overlay::Url);
     update(&mut lens, Action::Nothing, &data);
     assert_eq!(lens.overlay, Overlay::None);
 }
@@ -813,12 +827,19 @@ fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
         (lens.scope.as_str(), lens.pane),
         ("handle[>= p95]", Pane::Difference)
     );
-    for pane in [Pane::Source, Pane::Hits, Pane::Explain, Pane::Syscalls] {
+    for pane in [Pane::Source, Pane::Explain, Pane::Syscalls] {
         do_all(&mut lens, &mut service, Action::Show(pane));
         let notice = lens.notice.clone().unwrap_or_default();
         assert!(notice.starts_with("Recordings have no "), "{pane:?}: {notice}");
         assert_eq!(lens.pane, Pane::Difference, "{pane:?}");
     }
+    let hits = update(&mut lens, Action::Show(Pane::Hits), &sample::busy());
+    let of_scope = Effect::Hits {
+        scope: lens.scope.clone(),
+        print: Vec::new(),
+    };
+    assert!(hits.contains(&of_scope), "{hits:?}");
+    do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
     do_all(&mut lens, &mut service, Action::Processes);
     assert_eq!(lens.target, Some(recording()), "it is all that there is");
     let words = of_screen(&lens).join(" ");

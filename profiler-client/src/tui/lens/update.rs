@@ -8,7 +8,7 @@ use super::{
     command_line,
     enter::enter,
     path::{self, Towards},
-    pointing, shaping, typing,
+    pointing, shaping, typing, url,
 };
 use crate::{cli::args::By, tui::data::Data};
 
@@ -418,13 +418,14 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
 }
 
 fn copy(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
-    let (overlay, words) = if over == Overlay::Screen {
-        (Overlay::Verb, command_line::of_verb(lens))
-    } else {
-        (Overlay::Screen, command_line::of_screen(lens))
+    let of_screen = || command_line::of_screen(lens);
+    let (overlay, text) = match over {
+        Overlay::Screen => (Overlay::Verb, command_line::quoted(&command_line::of_verb(lens))),
+        Overlay::Verb => (Overlay::Url, url::of(&of_screen())),
+        _ => (Overlay::Screen, command_line::quoted(&of_screen())),
     };
     lens.overlay = overlay;
-    vec![Effect::Copy(command_line::quoted(&words))]
+    vec![Effect::Copy(text)]
 }
 
 /// Binds the selection to what is there, so that it stays with it.

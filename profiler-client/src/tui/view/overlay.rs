@@ -15,7 +15,7 @@ use crate::{
     tui::{
         data::Data,
         keys::{Binding, KEYS, On, TYPING},
-        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_verb, quoted},
+        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_verb, quoted, url},
     },
 };
 
@@ -74,9 +74,18 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Overlay::Screen => command(
             page,
             " this screen's command line, sent to the clipboard (y again: for scripts) ",
-            &of_screen(lens),
+            &quoted(&of_screen(lens)),
         ),
-        Overlay::Verb => command(page, " for scripts, sent to the clipboard ", &of_verb(lens)),
+        Overlay::Verb => command(
+            page,
+            " for scripts, sent to the clipboard (y again: a URL) ",
+            &quoted(&of_verb(lens)),
+        ),
+        Overlay::Url => command(
+            page,
+            " a URL, sent to the clipboard: profiler tui URL shows this screen ",
+            &url::of(&of_screen(lens)),
+        ),
     }
     if let Some(input) = lens
         .input
@@ -96,8 +105,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
 }
 
-fn command(page: &mut Page<'_>, title: &str, words: &[String]) {
-    let text = terminal(&quoted(words)).into_owned();
+fn command(page: &mut Page<'_>, title: &str, text: &str) {
+    let text = terminal(text).into_owned();
     let lines: Vec<Line> = wrapped(&text, page.width().saturating_sub(4))
         .map(|text| Line::of(Style::Plain, text))
         .collect();

@@ -10,6 +10,8 @@ use super::{
     theme::{Depth, Theme},
 };
 use crate::cli::args::RecordedTime;
+use crate::render::units;
+use crate::state::lines::{LineKey, LineTime};
 use crate::tui::{
     data::Data,
     lens::{Action, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
@@ -481,10 +483,10 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
         &shown,
         &[
             "recording incident\\u{1b}.profrec  90.0 s",
-            "1top 2graph 3latency 4diff",
+            "1top 2graph 3latency 4diff 6hits",
         ],
     );
-    for absent in ["ended:", "5source", "6hits", "values", "7explain"] {
+    for absent in ["ended:", "5source", "7explain"] {
         assert!(!shown.contains(absent), "{absent} is in\n{shown}");
     }
     data.ended = Some("the scope was changed 3 s into the recording".to_owned());
@@ -709,5 +711,40 @@ fn the_scope_is_typed_with_suggestions() {
             "a::<b>::handle",
             "Enter done",
         ],
+    );
+}
+
+#[test]
+fn lines_of_the_source_have_their_time() {
+    let mut data = sample::by(v1::Grouping::Line);
+    let mut lens = lens(Pane::Source, "");
+    lens.source = Some("handle".to_owned());
+    data.settle(&lens);
+    let key = LineKey {
+        file: "/src/server.cc".to_owned(),
+        line: 14,
+    };
+    let time = LineTime {
+        all_ns: data.graph.total.inside_ns / 2,
+        off_cpu_ns: data.graph.total.inside_ns / 8,
+    };
+    data.lines = Arc::new([(key, time)].into());
+    let line_of = |width| {
+        let drawn = rows(&buffer(&lens, &data, (width, 24), Depth::None));
+        let heading = drawn.iter().position(|row| row.trim_end().ends_with("SHARE"));
+        let heading = drawn[heading.unwrap()].trim_end().to_owned();
+        let line = drawn.into_iter().find(|row| row.contains("compress(n);"));
+        (heading, line.unwrap())
+    };
+    let (heading, line) = line_of(80);
+    assert_eq!(heading, "    TIME  SHARE");
+    let all = units::duration(time.all_ns as f64);
+    assert!(line.starts_with(&format!("{all:>8}  50.0%  14 ")), "{line}");
+    let (heading, line) = line_of(120);
+    assert_eq!(heading, "  ON CPU OFF CPU  SHARE");
+    let [on, off] = [time.all_ns - time.off_cpu_ns, time.off_cpu_ns].map(|ns| units::duration(ns as f64));
+    assert!(
+        line.starts_with(&format!("{on:>8}{off:>8}  50.0%  14 ")),
+        "{line}"
     );
 }
