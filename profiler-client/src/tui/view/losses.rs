@@ -37,7 +37,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         );
         page.line(&line.and(Style::Faint, format!("  {}", loss.view)));
         if let Some(Explained { meaning, advice }) = explained(&loss.reason) {
-            page.paragraph(Style::Faint, &format!("{meaning}. To do: {advice}."));
+            page.paragraph(Style::Faint, &format!("{meaning}. What to do: {advice}."));
         }
     }
     let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
