@@ -187,6 +187,34 @@ impl Study {
         }
     }
 
+    /// Takes so many calls that are alike, as if one came after the other.
+    pub fn add_alike(&mut self, call: &Call, count: u64) {
+        let mut left = count;
+        while left > 0 && self.calls.len() < MAX_CALLS {
+            self.add(call.clone());
+            left -= 1;
+        }
+        while left > 0 {
+            // Until the next one that is kept, each is kept with about this chance.
+            let chance = MAX_CALLS as f64 / (self.seen + 1) as f64;
+            let skipped = if chance >= 1.0 {
+                0
+            } else {
+                self.random.failures(chance)
+            };
+            if skipped >= left {
+                self.seen += left;
+                return;
+            }
+            self.seen += skipped + 1;
+            left -= skipped + 1;
+            let at = self.random.below(MAX_CALLS as u64);
+            if let Some(place) = usize::try_from(at).ok().and_then(|at| self.calls.get_mut(at)) {
+                *place = call.clone();
+            }
+        }
+    }
+
     /// Calls that were looked at.
     #[must_use]
     pub fn seen(&self) -> u64 {

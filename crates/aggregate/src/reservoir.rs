@@ -56,6 +56,18 @@ impl Random {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// How often what has this chance, between 0 and 1, fails before it happens.
+    pub fn failures(&mut self, chance: f64) -> u64 {
+        let uniform = (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, and beyond the largest number it is that"
+        )]
+        let failures = ((1.0 - uniform).ln() / (-chance).ln_1p()) as u64;
+        failures
+    }
+
     fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }

@@ -89,6 +89,17 @@ impl Watched {
             .map(|(bucket, count)| count.saturating_sub(recorded.count(bucket)))
             .sum()
     }
+
+    /// The lowest bucket from which on the end of each call in the window was recorded.
+    #[must_use]
+    pub fn recorded_from(&self, now_ns: u64) -> usize {
+        let recorded = self.recorded.histogram(now_ns);
+        let below = self.below.histogram(now_ns);
+        let missing = below
+            .iter()
+            .filter(|(bucket, count)| *count > recorded.count(*bucket));
+        missing.map(|(bucket, _)| bucket + 1).max().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +137,7 @@ mod tests {
         watched.read(200, [(10, 9), (15, 2), (20, 3), (30, 1)]);
         assert_eq!(watched.below_limit(200, &(0..100)), 5);
         assert_eq!(watched.below_limit(200, &(11..100)), 1);
+        assert_eq!(watched.recorded_from(200), 16, "one of two in the bucket before");
         // The limit of then counts, and not that of now.
         watched.set_limit(0);
         watched.read(300, [(10, 20)]);

@@ -92,8 +92,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             dry_run::or_estimate(args.dry_run, Request::Trace(trace(args)?))?,
         ),
         Verb::Spans(mut args) => (
-            not_recorded(&args.recording, Instead::Spans)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Spans(spans(args)?))?,
         ),
         Verb::Flame(mut args) => (
@@ -110,13 +109,11 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             Request::Timeline(timeline(args)?),
         ),
         Verb::Syscalls(mut args) => (
-            not_recorded(&args.recording, Instead::Syscalls)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            not_recorded(&args.recording).and_then(|()| host(std::mem::take(&mut args.host)))?,
             Request::Syscalls(syscalls(args)?),
         ),
         Verb::Explain(mut args) => (
-            not_recorded(&args.recording, Instead::Explain)
-                .and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Explain(explain(args)?))?,
         ),
         Verb::Record(mut args) => (
@@ -182,38 +179,13 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
     Ok(Host::Socket(PathBuf::from(path)))
 }
 
-/// A verb that a recording cannot answer, and what does instead.
-#[derive(Clone, Copy)]
-enum Instead {
-    Spans,
-    Syscalls,
-    Explain,
-}
-
-impl Instead {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Spans => {
-                "spans: a recording keeps how long calls took, not what each did: `latency --from` lists the slowest of its end, `flame --from FILE 'f[>= p99]'` shows where slow ones spent their time"
-            }
-            Self::Syscalls => {
-                "syscalls: system calls are not recorded: record the ones in question as steps, as in 'f/syscall:read', for `latency --from`"
-            }
-            Self::Explain => {
-                "explain: a recording cannot be searched for what slow calls have in common: `flame --from FILE 'f[>= p95]' --diff` shows what slow calls do more of"
-            }
-        }
-    }
-}
-
-/// Refuses a recording, with what can be asked of one.
-fn not_recorded(args: &NotFromArgs, instead: Instead) -> Result<(), Failure> {
+/// Refuses a recording for `syscalls`, with what can be asked of one.
+fn not_recorded(args: &NotFromArgs) -> Result<(), Failure> {
     match &args.from {
         None => Ok(()),
-        Some(_) => Err(Failure::usage(format!(
-            "{}. Of a recording, flame, latency, trace, timeline, waits, top, tui and diff are shown; for this, look at the process itself (-p PID).",
-            instead.words()
-        ))),
+        Some(_) => Err(Failure::usage(
+            "syscalls: the table of system calls and who makes them is not recorded: record those in question as steps, as in 'f/syscall:read', for `latency --from`, or with --calls for `spans --from` and `explain --from`. Of a recording, flame, latency, spans, explain, trace, timeline, waits, top, tui and diff are shown; for this, look at the process itself (-p PID).",
+        )),
     }
 }
 

@@ -23,9 +23,9 @@ pub fn worth_saying(explained: &v1::WatchExplainResponse) -> impl Iterator<Item 
     findings.filter(|finding| certain(finding) >= WORTH_SAYING)
 }
 
-/// The table.
+/// The table; `more` says how there would be more calls.
 #[must_use]
-pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Line> {
+pub fn explained(explained: &v1::WatchExplainResponse, number: usize, more: &str) -> Vec<Line> {
     let (slow, other) = (
         explained.slow.unwrap_or_default(),
         explained.other.unwrap_or_default(),
@@ -40,7 +40,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         };
         return vec![Line::of(
             Style::Warning,
-            format!("nothing to compare: {why} (--duration makes it longer)"),
+            format!("nothing to compare: {why} ({more})"),
         )];
     }
     let from = match explained.threshold_ns {
@@ -185,9 +185,9 @@ pub fn progress(explained: &v1::WatchExplainResponse, elapsed: Duration) -> Stri
     )
 }
 
-/// What was looked at, and what was not.
+/// What was looked at, and what was not; `more` says how there would be more calls.
 #[must_use]
-pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration) -> String {
+pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration, more: &str) -> String {
     let mut text = format!(
         "{:.1} s, looked at {} of {} calls and at {} branches, calls, values and waits in them",
         elapsed.as_secs_f64(),
@@ -197,7 +197,7 @@ pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration) -> Strin
     );
     if explained.judged < explained.features {
         text.push_str(&format!(
-            "; {} of them in too few calls to be judged (--duration makes it longer)",
+            "; {} of them in too few calls to be judged ({more})",
             explained.features - explained.judged
         ));
     }
@@ -236,6 +236,9 @@ pub fn unjudged(explained: &v1::WatchExplainResponse) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    /// How there would be more calls.
+    const MORE: &str = "--duration makes it longer";
 
     pub(crate) fn finding(text: &str, slow: (u64, u64), low: f64) -> v1::Finding {
         v1::Finding {
@@ -297,7 +300,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_certain_is_shown_with_the_scope_that_looks_at_it() {
         assert_eq!(
-            text(&explained(&response(), 10)),
+            text(&explained(&response(), 10, MORE)),
             "42 slow calls (from 4.71 ms) of 12.1 ms on average, 800 others of 1.30 ms\n\
              \n\
              \x20  slow  others  at least\n\
@@ -310,7 +313,7 @@ pub(crate) mod tests {
 
     #[test]
     fn another_share_than_asked_and_longer_calls_are_said() {
-        let plain = text(&explained(&response(), 10));
+        let plain = text(&explained(&response(), 10, MORE));
         assert!(
             !plain.contains("longer") && !plain.contains("count as"),
             "{plain}"
@@ -321,6 +324,7 @@ pub(crate) mod tests {
                 ..response()
             },
             10,
+            MORE,
         ));
         assert!(
             longer.contains("of all calls, slow ones begin at 1.20 ms"),
@@ -332,6 +336,7 @@ pub(crate) mod tests {
                 ..response()
             },
             10,
+            MORE,
         ));
         assert!(
             far.contains("5.0% of these calls count as slow, not 1.0%: many take equally long"),
@@ -341,7 +346,7 @@ pub(crate) mod tests {
 
     #[test]
     fn findings_beyond_the_number_are_counted() {
-        let text = text(&explained(&response(), 1));
+        let text = text(&explained(&response(), 1, MORE));
         assert!(text.contains("\n1 more: -n shows them\n"), "{text}");
         assert!(!text.contains("recv"), "{text}");
     }
@@ -372,7 +377,7 @@ pub(crate) mod tests {
                 "all slow, or none is",
             ),
         ] {
-            let text = text(&explained(&change, 10));
+            let text = text(&explained(&change, 10, MORE));
             assert!(text.contains(why), "{text}");
         }
     }
@@ -385,7 +390,7 @@ pub(crate) mod tests {
         };
         let mut response = response();
         response.not_looked_at = vec![not("g@f.c:3"), not("h@f.c:4")];
-        let text = summary(&response, Duration::from_secs(10));
+        let text = summary(&response, Duration::from_secs(10), MORE);
         assert_eq!(
             text,
             "10.0 s, looked at 842 of 900 calls and at 12 branches, calls, values and waits in them; \

@@ -321,8 +321,9 @@ fn of_calls(state: &SpansState) -> String {
 #[must_use]
 pub fn calls(state: &SpansState) -> String {
     let calls = state.calls;
+    let time = if state.is_recorded { "these" } else { "the last" };
     format!(
-        "{} call{} in the last {}",
+        "{} call{} in {time} {}",
         units::count(calls),
         if calls == 1 { "" } else { "s" },
         // What was before is not among them.

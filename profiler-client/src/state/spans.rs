@@ -24,6 +24,8 @@ pub struct SpansState {
     pub calls: u64,
     /// Length of the window.
     pub window_ns: u64,
+    /// They are of a recording, whose part is the window.
+    pub is_recorded: bool,
     /// How long they have been watched.
     pub watched_ns: u64,
     /// The target is not sampled.
@@ -85,6 +87,7 @@ impl SpansState {
             threads,
             calls,
             window_ns,
+            is_recorded: self.is_recorded,
             watched_ns,
             not_sampled,
             threshold_ns,

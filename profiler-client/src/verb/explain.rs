@@ -9,7 +9,7 @@ use profiler_proto::v1;
 
 use super::interruptible;
 use crate::{
-    attached::{Attached, Owned},
+    attached::{Attached, Owned, recorded_length},
     cli::{
         exit::Failure,
         request::{Explain, Host},
@@ -45,6 +45,10 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
     .await?;
     warnings(&attached.session.warnings);
 
+    let more = match recorded_length(&attached.session) {
+        Some(_) => "a longer recording has more",
+        None => "--duration makes it longer",
+    };
     let run = Run::begin(Some(request.duration), stop, owned, &attached);
     let began = run.began;
     let mut last: Option<v1::WatchExplainResponse> = None;
@@ -63,8 +67,8 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             output::ndjson(explain_json::explained(last, request.number))?;
         } else {
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
-            screen::print(&explain::explained(last, request.number), colour)?;
-            note(&explain::summary(last, began.elapsed()));
+            screen::print(&explain::explained(last, request.number, more), colour)?;
+            note(&explain::summary(last, attached.elapsed(began), more));
         }
     }
     ended.result(last.is_some())

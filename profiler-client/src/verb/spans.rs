@@ -1,7 +1,8 @@
 //! `profiler spans`.
 
+use std::time::Duration;
+
 use profiler_proto::v1;
-use tokio::time::Instant;
 
 use super::{
     events::{About, File},
@@ -9,7 +10,7 @@ use super::{
     trace::monotonic_ns,
 };
 use crate::{
-    attached::{Attached, Owned},
+    attached::{Attached, Owned, recorded_length},
     cli::{
         exit::Failure,
         request::{Host, Spans},
@@ -53,8 +54,10 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
 
     let run = Run::begin(request.duration, stop, owned, &attached);
     let began = run.began;
+    let is_recorded = recorded_length(&attached.session).is_some();
     let mut state = SpansState::default();
-    let mut origin = None;
+    state.is_recorded = is_recorded;
+    let mut origin = is_recorded.then_some(attached.session.recorded_begin_ns);
     let ended = run
         .watch(stream, again, |message: v1::WatchSpansResponse| {
             let last = message.is_final();
@@ -74,7 +77,8 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
 
     if state.started {
         if file.as_ref().is_none_or(|file| !file.is_stdout()) {
-            finish(&request, &state, live, origin.unwrap_or(began_ns), began)?;
+            let elapsed = attached.elapsed(began);
+            finish(&request, &state, live, origin.unwrap_or(began_ns), elapsed)?;
         }
         if let Some(file) = file {
             file.write(events::spans::of(&state, &about.title), &about)?;
@@ -88,12 +92,12 @@ fn finish(
     state: &SpansState,
     live: Redrawn,
     origin_ns: u64,
-    began: Instant,
+    elapsed: Duration,
 ) -> Result<(), Failure> {
     if request.json {
         return output::ndjson(spans_json::spans(state));
     }
     live.print(&spans::spans(state, origin_ns, spans::Detail::FULL))?;
-    note(&spans::summary(state, began.elapsed()));
+    note(&spans::summary(state, elapsed));
     Ok(())
 }

@@ -46,6 +46,10 @@ const MAX_STACK_FRAMES_OF_MESSAGE: usize = 1 << 24;
 const MAX_NODES: usize = 1 << 22;
 const MAX_TOLD: usize = 1 << 20;
 
+/// Hits of a message: more than are told in one; and what is counted by name.
+const MAX_HITS: usize = 1 << 18;
+const MAX_COUNTERS: usize = 1024;
+
 /// Bytes of a build-id: those of SHA-512.
 const MAX_BUILD_ID: usize = 64;
 
@@ -126,8 +130,14 @@ pub struct Decoder {
     from_ns: u64,
 }
 
-/// What tells stacks apart: a node, and what they stand below.
-type StackKey = (u32, Option<FrameId>);
+/// What tells stacks apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct StackKey {
+    /// Nodes of functions and of lines; 0 where those are not wanted.
+    nodes: [u32; 2],
+    /// What they stand below.
+    below: Option<FrameId>,
+}
 
 /// A thread that was told.
 #[derive(Clone, Copy)]
@@ -194,7 +204,11 @@ impl Decoder {
         let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
             || self.frames.len() + new_frames.len() > MAX_TOLD
             || self.threads.len() + threads.len() > MAX_TOLD
-            || new_frames.iter().any(|frame| frame.build_id.len() > MAX_BUILD_ID);
+            || new_frames.iter().any(|frame| frame.build_id.len() > MAX_BUILD_ID)
+            || hits.len() > MAX_HITS
+            || calls.len() > MAX_PROBES as usize
+            || hit_counts.len() > MAX_PROBES as usize
+            || named_counters.len() > MAX_COUNTERS;
         if is_too_much {
             return Err(Damaged);
         }
@@ -222,12 +236,12 @@ impl Decoder {
                     .transpose()
             })
             .collect::<Result<Vec<Option<Recorded>>, _>>()?;
-        let records = if self.also == Some(Also::Hits) {
+        let records = if self.also.is_some_and(Also::has_hits) {
             self.with_hits(records, hits, from_ns)?
         } else {
             records.into_iter().flatten().collect()
         };
-        let has_waits = self.also == Some(Also::Waits);
+        let has_waits = self.also.is_some_and(Also::has_waits);
         let waits = if has_waits { waits } else { Vec::new() };
         let off_cpu = off_cpu.filter(|_| has_waits);
         let cost = cost.unwrap_or_default();
@@ -408,7 +422,10 @@ impl Decoder {
         frames: &mut Frames,
     ) -> Result<Stacks, Damaged> {
         let Some(by) = self.by else {
-            return Ok(Stacks::default());
+            return match self.also {
+                Some(Also::InCalls) => self.stacks_in_calls([function_node, line_node]),
+                _ => Ok(Stacks::default()),
+            };
         };
         let node = match by {
             Grouping::Line => line_node,
@@ -419,7 +436,11 @@ impl Decoder {
             Grouping::Process => Some(task.map_or(FrameId::OTHER, |task| task.process)),
             _ => None,
         };
-        if let Some(known) = self.stacks.get(&(node, below)) {
+        let key = StackKey {
+            nodes: [node, 0],
+            below,
+        };
+        if let Some(known) = self.stacks.get(&key) {
             return Ok(known.clone());
         }
         let mut stack = self.stack(node)?;
@@ -436,17 +457,42 @@ impl Decoder {
             stack.insert(0, below);
         }
         let stacks = Stacks::make([by].into_iter().collect(), |_| stack.clone());
-        self.made += stack.len();
+        self.keep_stacks(key, &stacks, stack.len())?;
+        Ok(stacks)
+    }
+
+    /// The stack of a sample in functions and in lines, the same as long as it is kept.
+    fn stacks_in_calls(&mut self, nodes: [u32; 2]) -> Result<Stacks, Damaged> {
+        let key = StackKey { nodes, below: None };
+        if let Some(known) = self.stacks.get(&key) {
+            return Ok(known.clone());
+        }
+        let [functions, lines] = nodes;
+        let (functions, lines) = (self.stack(functions)?, self.stack(lines)?);
+        let stacks = Stacks::make(
+            [Grouping::Function, Grouping::Line].into_iter().collect(),
+            |grouping| match grouping {
+                Grouping::Line => lines.clone(),
+                _ => functions.clone(),
+            },
+        );
+        self.keep_stacks(key, &stacks, functions.len() + lines.len())?;
+        Ok(stacks)
+    }
+
+    /// Keeps stacks of so many frames; a message makes only so many.
+    fn keep_stacks(&mut self, key: StackKey, stacks: &Stacks, frames: usize) -> Result<(), Damaged> {
+        self.made += frames;
         if self.made > MAX_STACK_FRAMES_OF_MESSAGE {
             return Err(Damaged);
         }
-        if self.stack_frames + stack.len() > MAX_STACK_FRAMES {
+        if self.stack_frames + frames > MAX_STACK_FRAMES {
             self.stacks.clear();
             self.stack_frames = 0;
         }
-        self.stack_frames += stack.len();
-        self.stacks.insert((node, below), stacks.clone());
-        Ok(stacks)
+        self.stack_frames += frames;
+        self.stacks.insert(key, stacks.clone());
+        Ok(())
     }
 
     /// The frames that lead to a node, root first.

@@ -189,6 +189,20 @@ pub enum Also {
     Counters,
     /// Waits.
     Waits,
+    /// What calls did: hits and waits, and the stacks of samples in functions and in lines.
+    InCalls,
+}
+
+impl Also {
+    /// Hits are among it.
+    fn has_hits(self) -> bool {
+        matches!(self, Self::Hits | Self::InCalls)
+    }
+
+    /// Waits are among it.
+    fn has_waits(self) -> bool {
+        matches!(self, Self::Waits | Self::InCalls)
+    }
 }
 
 /// What is summed up.

@@ -15,7 +15,9 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 mod columns;
+mod explain;
 mod more;
+mod spans;
 mod summaries;
 
 use super::{ColumnWriter, Recording};
@@ -123,6 +125,7 @@ impl Target {
             hits: Arc::default(),
             trace: TraceLosses::default(),
             dropped: 0,
+            waits_dropped: 0,
             cost: Cost::default(),
             ended: None,
         }

@@ -7,10 +7,10 @@ use profiler_proto::v1;
 use profiler_symbolize::FrameId;
 
 use super::decode::{Damaged, Decoder, MAX_COUNT, span};
-use crate::session::{OffAtFirst, RecordedWait};
+use crate::session::{MAX_OFF_CPU, OffAtFirst, RecordedWait};
 
-/// Threads that were off the CPU.
-const MAX_OFF_CPU: usize = 1 << 16;
+/// Waits of a message: more than are told in one.
+const MAX_WAITS: usize = 1 << 18;
 
 /// Spans that are open in one another.
 const MAX_SPANS: usize = 1024;
@@ -37,6 +37,9 @@ impl Decoder {
         told: Vec<v1::RecordedWait>,
         from_ns: u64,
     ) -> Result<Vec<RecordedWait>, Damaged> {
+        if told.len() > MAX_WAITS {
+            return Err(Damaged);
+        }
         let mut last_ns = from_ns;
         let waits = told.into_iter().map(|wait| self.wait(wait, &mut last_ns));
         waits.collect()

@@ -23,7 +23,7 @@ use crate::{
     session::{
         Ending, HitReading, OffAtFirst, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction,
         RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedWait, Sampling, SpanLosses,
-        Task, TraceLosses,
+        Task, TraceLosses, WAITS_DROPPED,
     },
 };
 
@@ -88,6 +88,7 @@ struct Before {
     trace: TraceLosses,
     scope: Arc<RecordedScope>,
     dropped: u64,
+    waits_dropped: u64,
 }
 
 impl Before {
@@ -104,6 +105,7 @@ impl Before {
             trace: batch.trace,
             scope: Arc::clone(&batch.scope),
             dropped: batch.dropped,
+            waits_dropped: batch.waits_dropped,
         }
     }
 }
@@ -183,6 +185,10 @@ impl Messages {
             .chain(batch.spans.since(before.spans).counters())
             .chain(batch.own.since(before.own).counters())
             .chain(batch.trace.since(before.trace).counters())
+            .chain([(
+                WAITS_DROPPED,
+                batch.waits_dropped.saturating_sub(before.waits_dropped),
+            )])
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();

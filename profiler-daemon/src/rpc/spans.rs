@@ -84,7 +84,10 @@ impl Messages {
             threshold_ns: picture.threshold_ns,
             lost: convert::losses(&picture.lost),
             cost: Some(convert::cost(picture.cost)),
-            thread_names: self.names.of(threads),
+            thread_names: match &picture.thread_names {
+                Some(recorded) => recorded.iter().map(trace::thread_name).collect(),
+                None => self.names.of(threads),
+            },
         }
     }
 }

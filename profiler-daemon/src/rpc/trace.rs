@@ -36,7 +36,8 @@ pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceRespo
     }
 }
 
-fn thread_name(name: &ThreadName) -> v1::ThreadName {
+/// What a thread was called.
+pub fn thread_name(name: &ThreadName) -> v1::ThreadName {
     v1::ThreadName {
         pid: name.pid,
         tid: name.tid,

@@ -150,7 +150,8 @@ pub use picture::{
 
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
-pub(crate) use records::{HitReading, ProbeReading};
+pub use records::WAITS_DROPPED;
+pub(crate) use records::{HitReading, MAX_OFF_CPU, ProbeReading};
 pub use records::{
     OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
     RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,

@@ -39,6 +39,15 @@ const MAX_WAITING: usize = 32;
 /// Records of one batch; those beyond are lost, counted.
 const MAX_RECORDS: usize = 16_384;
 
+/// Waits of one batch, beside those records: a flood of one leaves room for the other.
+const MAX_WAITS: usize = 16_384;
+
+/// Threads that are told to be off the CPU; more are lost, counted as waits are.
+pub const MAX_OFF_CPU: usize = 1 << 16;
+
+/// What waits that were lost are counted by.
+pub const WAITS_DROPPED: &str = "recorded_waits_dropped";
+
 /// Time between batches.
 const BATCH_NS: u64 = 250_000_000;
 
@@ -363,6 +372,8 @@ pub struct RecordBatch {
     pub own: OwnLosses,
     /// Records lost since the first batch: too many of one batch, or of those that waited for this reader.
     pub dropped: u64,
+    /// Waits lost since then, for the same reasons. No call waits for one.
+    pub waits_dropped: u64,
     /// What the daemon costs.
     pub cost: Cost,
     /// Why it is the last one.
@@ -391,6 +402,8 @@ struct Reader {
     frames: usize,
     /// What it missed as it did not read.
     dropped: u64,
+    /// Waits among that.
+    waits_dropped: u64,
 }
 
 /// The records of a session, while they are kept by anybody.
@@ -398,8 +411,12 @@ pub struct Recorder {
     scope: Arc<RecordedScope>,
     readers: Vec<Reader>,
     records: Vec<Recorded>,
+    /// Waits among these.
+    waits: usize,
     /// Lost of all readers' records.
     too_many: u64,
+    /// Waits that were lost of them.
+    too_many_waits: u64,
     from_ns: u64,
     /// Who was off the CPU when that was looked at last, once waits are told.
     off_cpu: Option<Arc<OffAtFirst>>,
@@ -412,7 +429,9 @@ impl Recorder {
             scope: Arc::new(scope),
             readers: Vec::new(),
             records: Vec::new(),
+            waits: 0,
             too_many: 0,
+            too_many_waits: 0,
             from_ns: now_ns,
             off_cpu: None,
         }
@@ -438,6 +457,7 @@ impl Recorder {
             outlet,
             frames: 0,
             dropped: 0,
+            waits_dropped: 0,
         };
         self.readers.push(reader);
         // What is counted already is the beginning.
@@ -457,18 +477,29 @@ impl Recorder {
     }
 
     /// Takes who is off the CPU.
-    pub fn set_off_cpu(&mut self, off: OffAtFirst) {
+    pub fn set_off_cpu(&mut self, mut off: OffAtFirst) {
+        let too_many = off.threads.len().saturating_sub(MAX_OFF_CPU);
+        if too_many > 0 {
+            off.threads = off.threads.into_iter().take(MAX_OFF_CPU).collect();
+            self.too_many_waits += too_many as u64;
+        }
         self.off_cpu = Some(Arc::new(off));
     }
 
     /// Takes a wait.
     pub fn take_wait(&mut self, named: &NamedWait) {
-        if self.has_waits() {
-            self.push(Recorded::Wait(Box::new(RecordedWait {
-                wait: named.wait.clone(),
-                spans: named.spans.clone(),
-            })));
+        if !self.has_waits() {
+            return;
         }
+        if self.waits == MAX_WAITS {
+            self.too_many_waits += 1;
+            return;
+        }
+        self.waits += 1;
+        self.records.push(Recorded::Wait(Box::new(RecordedWait {
+            wait: named.wait.clone(),
+            spans: named.spans.clone(),
+        })));
     }
 
     /// Open streams.
@@ -508,7 +539,7 @@ impl Recorder {
     }
 
     fn push(&mut self, recorded: Recorded) {
-        if self.records.len() < MAX_RECORDS {
+        if self.records.len() - self.waits < MAX_RECORDS {
             self.records.push(recorded);
         } else {
             self.too_many += 1;
@@ -519,6 +550,7 @@ impl Recorder {
     pub fn publish(&mut self, moment: &Moment<'_>) {
         self.publish_from(moment, 0);
         self.records.clear();
+        self.waits = 0;
         self.from_ns = moment.now_ns;
     }
 
@@ -549,15 +581,22 @@ impl Recorder {
             spans: moment.spans,
             own: moment.own,
             dropped: self.too_many,
+            waits_dropped: self.too_many_waits,
             cost: moment.cost,
             ended: moment.ended.cloned(),
         };
-        let records = batch.records.len() as u64;
+        let waits = self.waits as u64;
+        let records = batch.records.len() as u64 - waits;
         for reader in self.readers.iter_mut().skip(first) {
             let batch = RecordBatch {
                 off_cpu: batch.off_cpu.clone().filter(|_| reader.waits),
                 frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
+                waits_dropped: if reader.waits {
+                    batch.waits_dropped + reader.waits_dropped
+                } else {
+                    0
+                },
                 ..batch.clone()
             };
             if moment.ended.is_some() {
@@ -566,7 +605,133 @@ impl Recorder {
                 reader.frames = moment.frames.len();
             } else {
                 reader.dropped += records;
+                reader.waits_dropped += waits;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_aggregate::waits::{Place, Waiting, Waker};
+    use profiler_common::record::SPAN_END;
+    use profiler_symbolize::FrameId;
+
+    use super::*;
+    use crate::session::replay::RecordedCounts;
+
+    fn recorder() -> Recorder {
+        let scope = RecordedScope {
+            text: "".into(),
+            steps: Vec::new(),
+            pids: Vec::new(),
+            frequency_hz: 99,
+            ages: AgeConfig::default(),
+            warnings: Vec::new(),
+            places: Vec::new(),
+        };
+        Recorder::new(scope, 0)
+    }
+
+    fn wait() -> NamedWait {
+        let place = Place {
+            thread: FrameId::OTHER,
+            stack: [].into(),
+        };
+        let wait = Wait {
+            thread: (1, 2),
+            place,
+            waiting: Some(Waiting::Sleeping),
+            lock: None,
+            times: [0; 3],
+            waker: Waker::Unseen,
+            still_ns: None,
+        };
+        NamedWait::of(wait, Vec::new(), &[])
+    }
+
+    fn end() -> Named {
+        Named::SpanEnd(SpanEnd {
+            kind: SPAN_END,
+            flags: 0,
+            tgid: 1,
+            tid: 2,
+            probe: ProbeId(3),
+            hits: 0,
+            sequence: 4,
+            start_ns: 5,
+            end_ns: 6,
+            parent: 0,
+            gates: 0,
+            returned: [0; 2],
+        })
+    }
+
+    /// Records and waits that came, and those that did not.
+    fn published(recorder: &mut Recorder, stream: &mut mpsc::Receiver<RecordBatch>) -> [u64; 4] {
+        let readings = RecordedCounts::default();
+        let moment = moment(&readings);
+        recorder.publish(&moment);
+        let batch = stream.try_recv().unwrap();
+        let is_wait = |record: &&Recorded| matches!(record, Recorded::Wait(_));
+        let waits = batch.records.iter().filter(is_wait).count() as u64;
+        [
+            batch.records.len() as u64 - waits,
+            waits,
+            batch.dropped,
+            batch.waits_dropped,
+        ]
+    }
+
+    fn moment(readings: &dyn Readings) -> Moment<'_> {
+        static FRAMES: std::sync::LazyLock<Arc<Vec<Frame>>> = std::sync::LazyLock::new(Arc::default);
+        Moment {
+            now_ns: 1,
+            frames: &FRAMES,
+            readings,
+            sampling: Sampling::default(),
+            spans: SpanLosses::default(),
+            own: OwnLosses::default(),
+            trace: TraceLosses::default(),
+            cost: Cost::default(),
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn a_flood_of_waits_leaves_room_for_calls_and_the_other_way_round() {
+        let mut recorder = recorder();
+        let readings = RecordedCounts::default();
+        let mut stream = recorder.watch(true, &moment(&readings));
+        stream.try_recv().unwrap();
+        let most = MAX_WAITS as u64;
+        for _ in 0..MAX_WAITS + 5 {
+            recorder.take_wait(&wait());
+        }
+        recorder.take(&end());
+        assert_eq!(published(&mut recorder, &mut stream), [1, most, 0, 5]);
+        for _ in 0..MAX_RECORDS + 7 {
+            recorder.take(&end());
+        }
+        recorder.take_wait(&wait());
+        let most = MAX_RECORDS as u64;
+        assert_eq!(published(&mut recorder, &mut stream), [most, 1, 7, 5]);
+    }
+
+    #[test]
+    fn threads_off_the_cpu_beyond_those_that_are_told_are_counted() {
+        let mut recorder = recorder();
+        let readings = RecordedCounts::default();
+        let mut stream = recorder.watch(true, &moment(&readings));
+        stream.try_recv().unwrap();
+        let threads = (0..).take(MAX_OFF_CPU + 3).map(|tid| (1, tid));
+        recorder.set_off_cpu(OffAtFirst {
+            since_ns: 0,
+            threads: threads.collect(),
+        });
+        recorder.publish(&moment(&readings));
+        let batch = stream.try_recv().unwrap();
+        assert_eq!(batch.off_cpu.unwrap().threads.len(), MAX_OFF_CPU);
+        assert_eq!(batch.waits_dropped, 3);
     }
 }

@@ -11,7 +11,7 @@ mod picture;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use profiler_common::{
-    layout::{bucket_of, lowest_ns},
+    layout::{BUCKETS, bucket_of, lowest_ns},
     probe::ProbeId,
     record::SpanEnd,
 };
@@ -24,8 +24,8 @@ pub use self::{
 use super::{
     flame::Moment,
     picture::Losses,
-    symbols::{Named, NamedWait},
-    trace,
+    symbols::Named,
+    trace::{self, TracedValue},
 };
 use crate::kernel::{Activity, Hit, ReadValue};
 use profiler_aggregate::{
@@ -34,7 +34,7 @@ use profiler_aggregate::{
     slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
     slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, WaitedAt},
     threshold::Band,
-    waits::Waker,
+    waits::{Thread, Wait, Waker},
     watched::Watched,
 };
 use profiler_symbolize::Grouping;
@@ -43,11 +43,30 @@ use profiler_symbolize::Grouping;
 const REMEMBERED: f64 = 0.95;
 
 /// What was read of a span.
-pub struct Begun {
-    /// Where it began.
-    hit: Hit,
-    /// Where it returned.
-    followed: Option<Vec<ReadValue>>,
+pub enum Begun {
+    /// As the programs read it.
+    Hit {
+        /// Where it began.
+        hit: Hit,
+        /// Where it returned.
+        followed: Option<Vec<ReadValue>>,
+    },
+    /// As it was recorded.
+    Recorded {
+        /// When it began.
+        at_ns: u64,
+        /// In the order in which they were asked for.
+        values: Vec<TracedValue>,
+    },
+}
+
+impl Begun {
+    fn at_ns(&self) -> u64 {
+        match self {
+            Self::Hit { hit, .. } => hit.ts_ns,
+            Self::Recorded { at_ns, .. } => *at_ns,
+        }
+    }
 }
 
 /// What was gathered of a span that has ended.
@@ -88,6 +107,8 @@ pub struct Spans {
     /// As many as may be shown: more may be wanted later.
     slowest: Slowest<Arc<SlowSpan>>,
     watched: Watched,
+    /// Ends come from a recording: those that were recorded are known, and no limit.
+    is_recorded: bool,
     window_ns: u64,
     /// What is asked of durations.
     band: Band,
@@ -124,6 +145,7 @@ impl Spans {
             wanted: wanted.clamp(1, MAX_SHOWN),
             slowest: Slowest::new(MAX_SHOWN, window_ns),
             watched: Watched::new(window, now_ns, before.iter()),
+            is_recorded: false,
             window_ns,
             band: Band::ALL,
             threshold_ns: 0,
@@ -131,6 +153,15 @@ impl Spans {
             reached: 0.0,
             lost_before,
             last_wait: None,
+        }
+    }
+
+    /// Those of a recording from a time on, of which so many are shown; the window is its part.
+    pub fn of_recording(layout: Layout, wanted: usize, window: WindowConfig, from_ns: u64) -> Self {
+        let before = (&Histogram::new(), Losses::new());
+        Self {
+            is_recorded: true,
+            ..Self::new(layout, wanted, window, before, from_ns)
         }
     }
 
@@ -157,8 +188,7 @@ impl Spans {
     }
 
     /// Takes a wait, before the samples of it.
-    pub fn wait(&mut self, named: &NamedWait) {
-        let wait = &named.wait;
+    pub fn wait(&mut self, wait: &Wait) {
         self.last_wait = Some(LastWait {
             thread: wait.thread,
             woken_ns: wait.times[1],
@@ -213,25 +243,44 @@ impl Spans {
         let thread = (hit.tgid, hit.tid);
         if hit.is_entry {
             if self.layout.shown.contains_key(&hit.probe) {
-                let begun = Begun {
+                let begun = Begun::Hit {
                     hit: hit.clone(),
                     followed: None,
                 };
                 self.open.entry(thread, hit.parent, hit.ts_ns, begun);
             }
         } else if hit.is_end {
-            if let Some(begun) = self.open.entry_of(thread, hit.parent)
-                && begun.hit.probe == hit.probe
+            if let Some(Begun::Hit { hit: began, followed }) = self.open.entry_of(thread, hit.parent)
+                && began.probe == hit.probe
             {
-                begun.followed = Some(hit.values.clone());
+                *followed = Some(hit.values.clone());
             }
-        } else if self.layout.behind.contains_key(&hit.probe) {
+        } else {
+            self.reached(thread, hit.probe, hit.parent, hit.ts_ns);
+        }
+    }
+
+    /// Takes a line that a thread has reached in the span of a number, if it is inside of what is shown.
+    pub fn reached(&mut self, thread: Thread, probe: ProbeId, parent: u64, ts_ns: u64) {
+        if self.layout.behind.contains_key(&probe) {
             let child = Child {
-                probe: hit.probe,
-                start_ns: hit.ts_ns,
+                probe,
+                start_ns: ts_ns,
                 duration_ns: None,
             };
-            self.open.child(thread, hit.parent, child);
+            self.open.child(thread, parent, child);
+        }
+    }
+
+    /// Takes what was recorded of the values of a span, before its end.
+    pub fn values(&mut self, end: &SpanEnd, values: Vec<TracedValue>) {
+        if self.layout.shown.contains_key(&end.probe) {
+            let begun = Begun::Recorded {
+                at_ns: end.start_ns,
+                values,
+            };
+            let thread = (end.tgid, end.tid);
+            self.open.entry(thread, end.sequence, end.start_ns, begun);
         }
     }
 
@@ -267,7 +316,7 @@ impl Spans {
         if end.flags & SpanEnd::ABANDONED != 0 || end.end_ns < self.watched.since_ns() {
             return;
         }
-        if end.flags & SpanEnd::SLOW == 0 {
+        if self.is_recorded || end.flags & SpanEnd::SLOW == 0 {
             self.watched.recorded_below(bucket);
         }
         if !self.band.contains(bucket) {
@@ -371,6 +420,15 @@ impl Spans {
         }
     }
 
+    /// The duration from which on the end of each call was recorded.
+    pub fn recorded_from_ns(&self, now_ns: u64) -> u64 {
+        match self.watched.recorded_from(now_ns) {
+            0 => 0,
+            bucket if bucket >= BUCKETS => u64::MAX,
+            bucket => lowest_ns(bucket),
+        }
+    }
+
     /// Calls that may be missing among the slowest, because their ends were not recorded: they are slower than one that
     /// is there, or there would be room for them.
     fn below_limit(&self, now_ns: u64) -> u64 {
@@ -400,13 +458,14 @@ fn slow_span(
     let stack = stack.into();
     // Of a span whose end was lost, and that had the same number, nothing is told.
     let is_own = |since_ns: u64| since_ns >= end.start_ns;
-    let values = match before.entry.as_ref().filter(|begun| is_own(begun.hit.ts_ns)) {
-        Some(begun) => {
-            let mut values = trace::read(&shown.printed, &begun.hit);
-            trace::returned(&shown.printed, end, begun.followed.as_deref(), &mut values);
+    let values = match before.entry.as_ref().filter(|begun| is_own(begun.at_ns())) {
+        Some(Begun::Hit { hit, followed }) => {
+            let mut values = trace::read(&shown.printed, hit);
+            trace::returned(&shown.printed, end, followed.as_deref(), &mut values);
             Some(values)
         }
-        None => shown.printed.is_empty().then(Vec::new),
+        Some(Begun::Recorded { values, .. }) => Some(values.clone()),
+        None => (!shown.has_values).then(Vec::new),
     };
     let mut children: Vec<SpanChild> = before
         .children

@@ -21,7 +21,7 @@ use profiler_common::{
     record::{SampleHeader, SpanEnd, SpanRef, Weight},
 };
 
-pub use self::wakers::NamedWait;
+pub use self::wakers::{NamedWait, waiting};
 use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};

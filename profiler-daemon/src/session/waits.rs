@@ -50,7 +50,8 @@ impl NamedWait {
     }
 }
 
-fn of_target(wait: &Wait, pids: &Pids) -> Wait {
+/// A wait, with whether who ended it is one of these processes.
+pub fn of_target(wait: &Wait, pids: &Pids) -> Wait {
     let mut wait = wait.clone();
     if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
         *is_own = pids.contains(&thread.0);

@@ -26,6 +26,28 @@ pub enum Reading {
     Unsupported(String),
 }
 
+impl Reading {
+    /// Memory that it takes, in bytes, with what it points to.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let within = match self {
+            Self::OptimizedOut(text) | Self::Unreadable(text) | Self::Unsupported(text) => text.len(),
+            Self::Ok(value) => match value {
+                Value::Enumerator { name, .. } => name.as_ref().map_or(0, String::len),
+                Value::Text { bytes, .. } => bytes.len(),
+                Value::Structure(members) => members
+                    .iter()
+                    .map(|(name, reading)| name.len() + reading.bytes())
+                    .sum(),
+                Value::Sequence { elements, .. } => elements.iter().map(Self::bytes).sum(),
+                Value::Variant { name, value } => name.len() + value.bytes(),
+                _ => 0,
+            },
+        };
+        size_of::<Self>() + within
+    }
+}
+
 impl From<Refusal> for Reading {
     /// What is shown at every hit of an expression that has no plan.
     fn from(refusal: Refusal) -> Self {

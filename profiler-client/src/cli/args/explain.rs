@@ -1,23 +1,30 @@
 //! The flags of `explain`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, DryRunArgs, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
+    Color, DryRunArgs, HostArgs, ProbingArgs, RecordedTime, TargetArgs,
+    shared::recorded_time,
 };
 
 /// `profiler explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Scope whose last step is a function with a condition on its duration, e.g. 'handle_request[>= p95]'
+    /// Scope whose last step is a function with a condition on its duration, e.g. 'handle_request[>= p95]'. With --from
+    /// by default the recorded one
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// No recording.
-    #[command(flatten)]
-    pub recording: NotFromArgs,
+    /// Look at a recording made by `profiler record` instead of a process: at what was recorded of its calls
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "exe", "host", "duration", "exit", "budget", "dry_run"])]
+    pub from: Option<PathBuf>,
+    /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
+    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    pub time: Option<RecordedTime>,
     /// How long to look, in seconds or with a unit; Ctrl-C ends it earlier
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]
     pub duration: Span,

@@ -9,20 +9,21 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, EventFormat, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, FromArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler spans`.
 #[derive(Args, Debug)]
 pub struct SpansArgs {
-    /// Function, glob, or scope, e.g. 'handle_request[>= p95]/main.cc:1310'; not with --session
+    /// Function, glob, or scope, e.g. 'handle_request[>= p95]/main.cc:1310'; not with --session. With --from by default
+    /// the recorded one
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// No recording.
+    /// A recording instead.
     #[command(flatten)]
-    pub recording: NotFromArgs,
+    pub recording: FromArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "budget", "frequency", "symbols", "allocations"])]
@@ -38,27 +39,27 @@ pub struct SpansArgs {
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<PrintList>,
     /// With --print, calls per second whose values are read; the others have none
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, conflicts_with = "from", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Length of the sliding window, in seconds or with a unit (90s, 2m), at least 1 [default: 10]
-    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    #[arg(long, value_name = "S", conflicts_with = "from", value_parser = duration::parse)]
     pub window: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
     /// Record who allocates memory from now on, so that a lock on the heap shows what it belongs to; costs two
     /// probes and a stack at each call of malloc
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     pub allocations: bool,
     /// File or folder with symbols or debug information of stripped programs and libraries, matched by
     /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "from")]
     pub symbols: Vec<PathBuf>,
     /// Write to FILE as well, when the run ends; its name gives the format: .pftrace, .perfetto-trace (Perfetto),
     /// .trace.json (Chrome's Trace Event Format) or .firefox.json

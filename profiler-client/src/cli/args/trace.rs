@@ -32,7 +32,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<PrintList>,
     /// Hits shown per second at each place; the others are only counted
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "from", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// Show the stack of the thread with each hit: at the line, or where the call begins
     #[arg(long)]

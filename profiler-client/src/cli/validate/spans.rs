@@ -11,13 +11,23 @@ use super::{
     },
     endings::{EVENTS, export},
     session::{OWN_LEASE, absolute, create},
-    target,
+    target, target_or_recording,
 };
 
 pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
     let export = export(args.output, args.format, args.json, &EVENTS)?;
     let session = match args.session {
         Some(name) => SessionChoice::Join(name),
+        None if args.recording.from.is_some() => {
+            if !args.print.is_empty() {
+                return Err(Failure::usage(
+                    "A recording has the values that it was made with (`profiler record --print …`): leave --print out.",
+                ));
+            }
+            let target = target_or_recording(args.target, &args.recording)?;
+            let making = SessionMakingArgs::default();
+            SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)?)
+        }
         None if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) => {
             return Err(Failure::usage(
                 "Say whose slowest calls to show: a function, a glob or a scope, e.g. `profiler spans -p PID handle_request`.",

@@ -344,3 +344,33 @@ fn stacks_are_shaped_as_flags_say_and_never_compared_so() {
         assert!(Cli::try_parse_from(&words).is_err(), "{words:?}");
     }
 }
+
+#[test]
+fn a_recording_takes_no_flags_that_would_change_nothing() {
+    for line in [
+        &["spans", "--from", "a"][..],
+        &["spans", "--from", "a", "f[>= p95]", "--time", "2s..", "--waits"],
+        &["explain", "--from", "a", "f[>= p95]", "--time", "2s.."],
+        &["trace", "--from", "a"],
+    ] {
+        let (host, _) = parse(line).unwrap();
+        assert_eq!(host, Host::Recording("a".into()), "{line:?}");
+    }
+    for line in [
+        &["trace", "--from", "a", "--limit", "5"][..],
+        &["spans", "--from", "a", "--limit", "5"],
+        &["spans", "--from", "a", "--print", "n"],
+        &["spans", "--from", "a", "--window", "5"],
+        &["spans", "--from", "a", "-F", "99"],
+        &["explain", "--from", "a", "--duration", "5"],
+        &["explain", "--from", "a", "-p", "7"],
+    ] {
+        let said = refused(line);
+        assert!(
+            said.contains("--from") || said.contains("record --print"),
+            "{line:?}: {said}"
+        );
+    }
+    let said = refused(&["syscalls", "--from", "a"]);
+    assert!(said.contains("'f/syscall:read'"), "{said}");
+}

@@ -97,6 +97,7 @@ impl Pane {
                 | Self::Difference
                 | Self::Threads
                 | Self::Losses
+                | Self::Spans
                 | Self::Waits
                 | Self::Timeline
                 | Self::Hits

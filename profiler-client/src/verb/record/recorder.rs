@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use profiler_daemon::{ColumnWriter, Summaries, Summarizer};
+use profiler_daemon::{ColumnWriter, Summaries, Summarizer, session::WAITS_DROPPED};
 use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
@@ -281,7 +281,8 @@ impl Recorder {
         if let Some(hits) = &mut self.taken.hits {
             *hits += message.hits.len() as u64;
         }
-        self.dropped += message.dropped;
+        let waits = message.counters.get(WAITS_DROPPED).copied().unwrap_or(0);
+        self.dropped += message.dropped + waits;
         self.taken.to_ns = message.to_ns;
     }
 

@@ -225,9 +225,19 @@ struct Turn {
     attach_ns: u64,
 }
 
+/// What was noted of calls.
+#[derive(Default)]
+pub struct Noted {
+    /// What may separate them; those of waits are added as they come.
+    pub features: Vec<Feature>,
+    pub waits: WaitsOfCalls,
+    pub samples: SamplesOfCalls,
+    pub study: Study,
+}
+
 /// A running explanation.
 pub struct Explain {
-    features: Vec<Feature>,
+    noted: Noted,
     places: Vec<PreparedPlace>,
     left_out: Vec<(String, String)>,
     /// Values among the features.
@@ -246,14 +256,11 @@ pub struct Explain {
     /// Calls in which more was called than is recorded, and those of which records were lost.
     beyond_limit: u64,
     lost_inside: u64,
-    waits: WaitsOfCalls,
-    samples: SamplesOfCalls,
     probed: Probed,
     /// What it costs to reach a probe, if that could be measured.
     hit_costs: Option<HitCosts>,
     /// How often the places of turns that are over were reached, by the number of their feature.
     reached: HashMap<usize, Reached>,
-    study: Study,
 }
 
 impl Explain {
@@ -275,7 +282,11 @@ impl Explain {
             amounts: (0..values).collect(),
         });
         let mut explain = Self {
-            features: prepared.features,
+            noted: Noted {
+                features: prepared.features,
+                study,
+                ..Noted::default()
+            },
             places: prepared.places,
             left_out: prepared.left_out,
             values,
@@ -287,12 +298,9 @@ impl Explain {
             inside: HashMap::new(),
             beyond_limit: 0,
             lost_inside: 0,
-            waits: WaitsOfCalls::default(),
-            samples: SamplesOfCalls::default(),
             probed: Probed::new(prepared.can_be_probed),
             hit_costs,
             reached: HashMap::new(),
-            study,
         };
         explain.next_turn(engine);
         for probe in explain.probes.keys() {
@@ -368,7 +376,7 @@ impl Explain {
     /// What a place costs as a step of its own. A branch's probe is reached whichever way it goes, and counts but one.
     fn step_cost(&self, feature: usize, now: &HashMap<usize, Reached>) -> Option<StepCost> {
         self.hit_costs?;
-        let ways = match &self.features.get(feature)?.what {
+        let ways = match &self.noted.features.get(feature)?.what {
             What::Place(Place::Branch { file, line, .. }) => [true, false]
                 .map(|taken| Place::Branch {
                     file: file.clone(),
@@ -377,7 +385,7 @@ impl Explain {
                 })
                 .into_iter()
                 .filter_map(|way| {
-                    let mut features = self.features.iter();
+                    let mut features = self.noted.features.iter();
                     features.position(|other| matches!(&other.what, What::Place(place) if *place == way))
                 })
                 .collect(),
@@ -425,7 +433,7 @@ impl Explain {
         }
         turn.is_all = chosen.len() == self.places.len();
         turn.amounts.clone_from(&round.amounts);
-        turn.round = self.study.begin(round);
+        turn.round = self.noted.study.begin(round);
         let now_ns = monotonic_ns();
         turn.attach_ns = now_ns.saturating_sub(began_ns);
         turn.since_ns = Some(now_ns);
@@ -436,7 +444,7 @@ impl Explain {
             self.end_turn(engine);
             let reason = error.to_string();
             let mut number = 0;
-            let features = &self.features;
+            let features = &self.noted.features;
             let left_out = &mut self.left_out;
             self.places.retain(|place| {
                 let stays = !chosen.contains(&number);
@@ -577,31 +585,25 @@ impl Explain {
 
     /// Says since when what threads do off the CPU is recorded; `None` where it is not.
     pub fn note_recorded(&mut self, since_ns: Option<u64>) {
-        self.waits.note_recorded(since_ns);
+        self.noted.waits.note_recorded(since_ns);
     }
 
     /// Whether it is.
     pub fn knows_waits(&self) -> bool {
-        self.waits.is_recorded()
+        self.noted.waits.is_recorded()
     }
 
     /// Takes a wait, if it is in one of the calls.
     pub fn take_wait(&mut self, named: &NamedWait) {
-        let features = &mut self.features;
-        self.waits.take(named, &self.probes, |place| {
-            features.push(Feature {
-                what: What::Wait(place),
-                kind: Kind::Wait,
-            });
-            features.len() - 1
-        });
+        let probes = &self.probes;
+        self.noted.take_wait(named, |probe| probes.contains_key(&probe));
     }
 
     /// Takes a sample of a thread on the CPU, at this stack, if it is in one of the calls.
     pub fn take_sample(&mut self, tid: u32, ts_ns: u64, spans: &[SpanRef], stack: (&[FrameId], bool)) {
         let probes = &self.probes;
         let calls = spans.iter().filter(|span| probes.contains_key(&span.probe));
-        self.samples.take(tid, ts_ns, calls, stack);
+        self.noted.samples.take(tid, ts_ns, calls, stack);
     }
 
     /// Takes the end of a call; with what was read where it began, if it is one that is looked at.
@@ -615,8 +617,8 @@ impl Explain {
         )]
         let call = (end.tid, end.sequence as u32);
         let inside = self.inside.remove(&call);
-        let waits = self.waits.of_call(call, end.start_ns);
-        let samples = self.samples.of_call(call, end.start_ns);
+        let waits = self.noted.waits.of_call(call, end.start_ns);
+        let samples = self.noted.samples.of_call(call, end.start_ns);
         let Some(values) = values.filter(|_| end.flags & SpanEnd::REFUSED == 0) else {
             return;
         };
@@ -659,7 +661,7 @@ impl Explain {
                 }
             }
         }
-        self.study.add(Call {
+        self.noted.study.add(Call {
             duration_ns: end.end_ns.saturating_sub(end.start_ns),
             round,
             happened,
@@ -681,22 +683,27 @@ impl Explain {
         }
         let timed = *self.turn.amounts.get(most)?;
         let kind = Kind::Many(timed);
-        if let Some(known) = self.features.iter().position(|feature| feature.kind == kind) {
+        if let Some(known) = self
+            .noted
+            .features
+            .iter()
+            .position(|feature| feature.kind == kind)
+        {
             return Some(known);
         }
-        let What::Place(place) = &self.features.get(timed)?.what else {
+        let What::Place(place) = &self.noted.features.get(timed)?.what else {
             return None;
         };
         let what = What::Many(place.clone());
-        self.features.push(Feature { what, kind });
-        Some(self.features.len() - 1)
+        self.noted.features.push(Feature { what, kind });
+        Some(self.noted.features.len() - 1)
     }
 
     /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none
     /// of those that are told apart.
     pub fn unknown(&self) -> [(&'static str, u64); 6] {
-        let [full, forgotten] = self.waits.lost();
-        let [samples_forgotten, stacks_full] = self.samples.lost();
+        let [full, forgotten] = self.noted.waits.lost();
+        let [samples_forgotten, stacks_full] = self.noted.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
@@ -709,17 +716,17 @@ impl Explain {
 
     /// Calls that were looked at.
     pub fn calls(&self) -> u64 {
-        self.study.seen()
+        self.noted.study.seen()
     }
 
     /// How long the calls that are kept took. What is looked at in them makes them longer than others.
     pub fn histogram(&self) -> Histogram<u64> {
-        self.study.histogram()
+        self.noted.study.histogram()
     }
 
     /// Of the calls that are kept: slow ones and others.
     pub fn durations(&self, is_slow: impl Fn(u64) -> bool) -> [Durations; 2] {
-        self.study.durations(is_slow)
+        self.noted.study.durations(is_slow)
     }
 
     /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are
@@ -733,6 +740,65 @@ impl Explain {
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Explained>, usize) {
         let now = self.reached_now(engine, monotonic_ns());
+        let (findings, judged) = self.noted.findings((frames, own), is_slow);
+        let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
+        let asked = sure.filter_map(|finding| match finding.about {
+            About::Frame(id) => samples::function(frames.get(id.0 as usize)?),
+            About::Feature(_) => None,
+        });
+        self.probed.ask(asked, is_last);
+        let in_words = InWords {
+            scope,
+            frames,
+            can_be_probed: &|function| self.probed.can_be(function),
+            cost: &|feature| self.step_cost(feature, &now),
+        };
+        (self.noted.explained(findings, &in_words), judged)
+    }
+
+    /// Things that are looked at.
+    pub fn features(&self) -> usize {
+        self.noted.features.len()
+    }
+
+    /// What is not looked at, and why.
+    pub fn left_out(&self) -> &[(String, String)] {
+        &self.left_out
+    }
+}
+
+/// What findings are put into words with.
+pub struct InWords<'a> {
+    /// The scope that they are of.
+    pub scope: &'a Scope,
+    /// Frames by number.
+    pub frames: &'a [Frame],
+    /// Whether a step can be made of a function.
+    pub can_be_probed: &'a dyn Fn(&str) -> bool,
+    /// What a step of a feature costs, where that is known.
+    pub cost: &'a dyn Fn(usize) -> Option<StepCost>,
+}
+
+impl Noted {
+    /// Takes a wait, if it is in a call that is looked at.
+    pub fn take_wait(&mut self, named: &NamedWait, is_looked_at: impl Fn(ProbeId) -> bool) {
+        let features = &mut self.features;
+        self.waits.take(named, is_looked_at, |place| {
+            features.push(Feature {
+                what: What::Wait(place),
+                kind: Kind::Wait,
+            });
+            features.len() - 1
+        });
+    }
+
+    /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are the
+    /// names of the functions.
+    pub fn findings(
+        &self,
+        (frames, own): (&[Frame], &[String]),
+        is_slow: impl Fn(u64) -> bool,
+    ) -> (Vec<Finding>, usize) {
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
         let frame = |id: FrameId| frames.get(id.0 as usize);
         let tree = Tree {
@@ -761,17 +827,22 @@ impl Explain {
             finding.difference.value >= 0.0
                 || !is_said && ways(finding).is_none_or(|way| !said.contains(&way))
         });
-        let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
-        let asked = sure.filter_map(|finding| match finding.about {
-            About::Frame(id) => samples::function(frame(id)?),
-            About::Feature(_) => None,
-        });
-        self.probed.ask(asked, is_last);
+        (findings, judged)
+    }
+
+    /// Findings in words, with where they lead.
+    pub fn explained(&self, findings: Vec<Finding>, in_words: &InWords<'_>) -> Vec<Explained> {
+        let InWords {
+            scope,
+            frames,
+            can_be_probed,
+            cost,
+        } = *in_words;
         let explained = findings.into_iter().filter_map(|finding| {
             let (what, (text, next), cost) = match finding.about {
                 About::Frame(id) => {
-                    let frame = frame(id)?;
-                    let function = samples::function(frame).filter(|name| self.probed.can_be(name));
+                    let frame = frames.get(id.0 as usize)?;
+                    let function = samples::function(frame).filter(|name| can_be_probed(name));
                     let said = statement::of_frame(&frame.function, function, scope);
                     (What::Frame(id), said, None)
                 }
@@ -781,7 +852,7 @@ impl Explain {
                         What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
                         what => statement::of(what, finding.statement, scope),
                     };
-                    (what, said, self.step_cost(number, &now))
+                    (what, said, cost(number))
                 }
             };
             Some(Explained {
@@ -796,7 +867,7 @@ impl Explain {
                 cost,
             })
         });
-        (explained.collect(), judged)
+        explained.collect()
     }
 
     fn what(&self, about: About) -> Option<&What> {
@@ -804,16 +875,6 @@ impl Explain {
             About::Feature(number) => self.features.get(number).map(|feature| &feature.what),
             About::Frame(_) => None,
         }
-    }
-
-    /// Things that are looked at.
-    pub fn features(&self) -> usize {
-        self.features.len()
-    }
-
-    /// What is not looked at, and why.
-    pub fn left_out(&self) -> &[(String, String)] {
-        &self.left_out
     }
 }
 
@@ -829,7 +890,7 @@ fn unless_gone(attached: Result<Attachment, KernelError>) -> Result<Option<Attac
 const EXACT: u128 = 1 << 53;
 
 /// A value as a number; not a number of what cannot be had or compared.
-fn number(reading: &Reading) -> f64 {
+pub fn number(reading: &Reading) -> f64 {
     let Reading::Ok(value) = reading else {
         return f64::NAN;
     };

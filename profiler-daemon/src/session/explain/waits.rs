@@ -10,7 +10,7 @@ use profiler_common::probe::ProbeId;
 use profiler_scope::Comparison;
 use profiler_symbolize::{Frame, FrameId};
 
-use super::{FunctionKey, statement::duration};
+use super::statement::duration;
 use crate::session::symbols::NamedWait;
 
 /// Places of waits that are told apart.
@@ -86,14 +86,14 @@ impl WaitsOfCalls {
         self.known_from_ns.is_some()
     }
 
-    /// Takes a wait in calls that these probes see. A place that is new becomes a feature.
+    /// Takes a wait in calls of probes that are looked at. A place that is new becomes a feature.
     pub fn take(
         &mut self,
         named: &NamedWait,
-        probes: &HashMap<ProbeId, FunctionKey>,
+        is_looked_at: impl Fn(ProbeId) -> bool,
         mut feature: impl FnMut(WaitPlace) -> usize,
     ) {
-        let calls = || named.spans.iter().filter(|span| probes.contains_key(&span.probe));
+        let calls = || named.spans.iter().filter(|span| is_looked_at(span.probe));
         if named.goes_on || calls().next().is_none() {
             return;
         }
@@ -320,10 +320,14 @@ mod tests {
         let mut places = Vec::new();
         let mut waits = WaitsOfCalls::default();
         let mut take = |waits: &mut WaitsOfCalls, wait: &NamedWait| {
-            waits.take(wait, &probes, |place| {
-                places.push(place);
-                places.len() - 1
-            });
+            waits.take(
+                wait,
+                |probe| probes.contains_key(&probe),
+                |place| {
+                    places.push(place);
+                    places.len() - 1
+                },
+            );
         };
         waits.note_recorded(Some(10));
         take(&mut waits, &wait(7, [20, 50, 54], 5));
@@ -365,17 +369,17 @@ mod tests {
                 functions: [Some(FrameId(100 + function)), None],
                 ..wait(1, [0, 10, 10], 5)
             };
-            waits.take(&elsewhere, &probes, |_| 0);
+            waits.take(&elsewhere, |probe| probes.contains_key(&probe), |_| 0);
         }
         assert_eq!(waits.lost(), [5, 0]);
         for sequence in 2..=MAX_OPEN as u64 {
             let mut other = wait(sequence, [0, 10, 10], 5);
             other.functions = [Some(FrameId(100)), None];
-            waits.take(&other, &probes, |_| 0);
+            waits.take(&other, |probe| probes.contains_key(&probe), |_| 0);
         }
         let mut last = wait(u64::from(u32::MAX), [20, 30, 30], 5);
         last.functions = [Some(FrameId(100)), None];
-        waits.take(&last, &probes, |_| 0);
+        waits.take(&last, |probe| probes.contains_key(&probe), |_| 0);
         assert_eq!(waits.lost(), [5, MAX_OPEN as u64]);
         // What earlier calls did is not known any more.
         assert_eq!(waits.of_call((2, 5), 29), None);

@@ -64,7 +64,7 @@ fn outer(scope: &Scope, question: Question) -> &[Step] {
         // Samples are divided by the durations of the last step that asks for some, whose percentile is that of all its calls.
         Question::Flame(_) => scope.steps.iter().rposition(Step::asks_for_end),
         // Which calls are shown is asked of all of them.
-        Question::Trace => Some(scope.steps.len()),
+        Question::Trace | Question::Spans(_) => Some(scope.steps.len()),
         Question::Latency => scope.steps.iter().rposition(|step| step.place.has_spans()),
     };
     scope.steps.get(..last.unwrap_or(0)).unwrap_or_default()

@@ -30,6 +30,9 @@ use crate::recording::TaskOf;
 /// Hits that one view of a recording shows; those beyond are counted as `replay_full`, and shown for a shorter time.
 const MAX_HITS: usize = 1 << 18;
 
+/// Memory of their values, in bytes; those beyond are counted as the same.
+const MAX_HIT_BYTES: usize = 256 << 20;
+
 /// Hits of one message.
 const HITS_OF_BATCH: usize = 4096;
 
@@ -53,6 +56,8 @@ pub struct Hits {
     /// What is asked of the durations of calls of the last step.
     band: Band,
     shown: Vec<TracedHit>,
+    /// Memory of their values.
+    bytes: usize,
     too_many: u64,
 }
 
@@ -84,6 +89,7 @@ impl Hits {
             expressions,
             band: Band::ALL,
             shown: Vec::new(),
+            bytes: 0,
             too_many: 0,
         })
     }
@@ -127,13 +133,8 @@ impl Hits {
     }
 
     fn values(&self, probe: ProbeId, look: &RecordedLook) -> Vec<TracedValue> {
-        let expressions = self.expressions.get(&probe).into_iter().flatten();
-        let values = expressions.zip(&look.values).map(|(told, reading)| TracedValue {
-            expression: Arc::clone(&told.expression),
-            type_name: Arc::clone(&told.type_name),
-            reading: reading.clone(),
-        });
-        values.collect()
+        let expressions = self.expressions.get(&probe);
+        expressions.map_or_else(Vec::new, |expressions| values(expressions, look))
     }
 
     /// Takes what waits for no call any more.
@@ -150,11 +151,16 @@ impl Hits {
 
     /// Keeps what has come to be shown.
     pub fn keep(&mut self) {
-        let mut hits = self.trace.take_hits();
-        let room = MAX_HITS.saturating_sub(self.shown.len());
-        self.too_many += hits.len().saturating_sub(room) as u64;
-        hits.truncate(room);
-        self.shown.append(&mut hits);
+        for hit in self.trace.take_hits() {
+            let values = hit.values.iter().map(|value| value.reading.bytes());
+            let bytes = self.bytes.saturating_add(values.sum());
+            if self.shown.len() == MAX_HITS || bytes > MAX_HIT_BYTES {
+                self.too_many += 1;
+            } else {
+                self.bytes = bytes;
+                self.shown.push(hit);
+            }
+        }
     }
 
     /// What was counted, by reason what was lost of it.
@@ -166,6 +172,16 @@ impl Hits {
         }
         totals
     }
+}
+
+/// What was recorded of the values of these expressions.
+pub fn values(expressions: &[RecordedExpression], look: &RecordedLook) -> Vec<TracedValue> {
+    let values = (expressions.iter().zip(&look.values)).map(|(told, reading)| TracedValue {
+        expression: Arc::clone(&told.expression),
+        type_name: Arc::clone(&told.type_name),
+        reading: reading.clone(),
+    });
+    values.collect()
 }
 
 /// What threads were called.
@@ -183,12 +199,18 @@ impl Threads {
         }
     }
 
-    /// The names of those that hits are of, which are frames of the name with the number behind it.
+    /// The name of one, which is a frame of the name with the number behind it.
+    pub fn name(&self, (pid, tid): (u32, u32), frames: &[Frame]) -> Option<String> {
+        let frame = frames.get(self.0.get(&(pid, tid))?.0 as usize)?;
+        let name = frame.function.strip_suffix(&format!(" ({tid})"))?;
+        Some(name.to_owned())
+    }
+
+    /// The names of those that hits are of.
     fn names(&self, hits: &[TracedHit], frames: &[Frame]) -> Vec<ThreadName> {
         let threads: BTreeSet<(u32, u32)> = hits.iter().map(|hit| (hit.pid, hit.tid)).collect();
         let names = threads.into_iter().filter_map(|(pid, tid)| {
-            let frame = frames.get(self.0.get(&(pid, tid))?.0 as usize)?;
-            let name = frame.function.strip_suffix(&format!(" ({tid})"))?.to_owned();
+            let name = self.name((pid, tid), frames)?;
             Some(ThreadName { pid, tid, name })
         });
         names.collect()

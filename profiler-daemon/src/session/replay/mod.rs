@@ -8,8 +8,10 @@
 //! | `compare` | two ways through recordings in one picture |
 //! | `counters` | counters over time |
 //! | `counts` | what was counted of probes, added up |
+//! | `explain` | what slow calls do that others do not |
 //! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
+//! | `spans` | the slowest calls |
 //! | `summed` | which questions a minute's sums answer |
 //! | `waits` | who was waited for |
 //!
@@ -20,8 +22,10 @@ mod asked;
 mod compare;
 mod counters;
 mod counts;
+mod explain;
 mod hits;
 mod play;
+mod spans;
 mod summed;
 mod waits;
 
@@ -40,14 +44,18 @@ use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
 use tokio::sync::watch;
 
+pub use self::asked::AskedStep;
+#[cfg(test)]
+pub use self::counts::RecordedCounts;
 use self::play::{AskedAges, Begun, Part, Played, Question};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, Editable, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
-    picture::{FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
+    picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     refusal::scope_refusal,
     running::answer,
+    spans::{SpansPicture, SpansRequest},
     state::{MAX_HISTORY, Terms},
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
@@ -92,7 +100,17 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
     let request = FlameRequest::of(Grouping::Function, times);
     for scope in scopes {
         let scope = profiler_scope::parse(scope).ok();
-        for question in [Question::Flame(request), Question::Latency, Question::Trace] {
+        let spans = SpansRequest {
+            number: 10,
+            waits: true,
+        };
+        let questions = [
+            Question::Flame(request),
+            Question::Latency,
+            Question::Trace,
+            Question::Spans(spans),
+        ];
+        for question in questions {
             let Ok(mut played) = play::play(&mut recording, scope.as_ref(), part, question, &|| true) else {
                 continue;
             };
@@ -100,6 +118,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
                 Question::Flame(request) => played.flame(request).map(|_| ()),
                 Question::Latency => played.latency().map(|_| ()),
                 Question::Trace => played.trace().map(|_| ()),
+                Question::Spans(_) => played.slowest().map(|_| ()),
             };
         }
         let request = TimelineRequest {
@@ -109,6 +128,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
         };
         let _ = counters::timeline(&mut recording, scope.as_ref(), part, &request, &|| true);
         let _ = waits::waits(&mut recording, scope.as_ref(), part, &|| true);
+        let _ = explain::explain(&mut recording, scope.as_ref(), part, &|| true);
     }
     Ok(())
 }
@@ -467,6 +487,44 @@ impl Player {
     ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
         let (scope, part) = self.part_of(name, "waits")?;
         waits::waits(&mut self.recording, scope.as_ref(), part, is_awaited)
+    }
+
+    /// What slow calls of a session do that others do not.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, its scope does not say which calls are slow, or it cannot be read.
+    pub fn explain(
+        &mut self,
+        name: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+        let (scope, part) = self.part_of(name, "explanation")?;
+        explain::explain(&mut self.recording, scope.as_ref(), part, is_awaited)
+    }
+
+    /// The slowest calls of a session.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, it has no calls, or it cannot be read.
+    pub fn spans(
+        &mut self,
+        name: &str,
+        request: SpansRequest,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+        let recorded = self.session(name)?.info.scope.clone();
+        let (scope, part) = self.part_of(name, "slowest calls")?;
+        // The recorded scope is asked as if it was named, unless its outer percentiles would be others than the session's.
+        let named = || profiler_scope::parse(&recorded).ok();
+        let scope = scope.or_else(|| named().filter(|scope| around::moves(scope).is_none()));
+        play::play(
+            &mut self.recording,
+            scope.as_ref(),
+            part,
+            Question::Spans(request),
+            is_awaited,
+        )?
+        .slowest()
     }
 
     /// What a session looks at that shows one recording.

@@ -25,9 +25,10 @@ use super::{
             SlowCall,
         },
         population::{Calls, JoinedCalls},
-        records::{Recorded, RecordedSample, RecordedScope},
+        records::{Recorded, RecordedSample, RecordedScope, WAITS_DROPPED},
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
+        spans::{Before, SpansRequest},
         state::read::join_losses,
         symbols::{Dropped, Named},
         trace::{Around, TraceLosses},
@@ -37,6 +38,7 @@ use super::{
     asked::{self, AskedStep},
     counts::RecordedCounts,
     hits::{self, Hits},
+    spans::Slowest,
     summed, unreadable,
 };
 use crate::{
@@ -169,6 +171,8 @@ enum Inside {
         end: SpanEnd,
         /// It is one of those that are looked at.
         counts: bool,
+        /// What was gathered of it, where the slowest are asked for.
+        before: Option<Before>,
     },
     Hit(hits::Waiting),
 }
@@ -191,6 +195,8 @@ pub enum Question {
     Latency,
     /// Hits.
     Trace,
+    /// The slowest calls.
+    Spans(SpansRequest),
 }
 
 impl Question {
@@ -199,7 +205,7 @@ impl Question {
         match self {
             Self::Flame(request) => request.over == Over::Start && !request.difference,
             Self::Latency => true,
-            Self::Trace => false,
+            Self::Trace | Self::Spans(_) => false,
         }
     }
 
@@ -207,7 +213,16 @@ impl Question {
     fn flame(self) -> Option<FlameRequest> {
         match self {
             Self::Flame(request) => Some(request),
-            Self::Latency | Self::Trace => None,
+            Self::Latency | Self::Trace | Self::Spans(_) => None,
+        }
+    }
+
+    /// What is read beyond samples and calls.
+    fn also(self) -> Option<Also> {
+        match self {
+            Self::Flame(_) | Self::Latency => None,
+            Self::Trace => Some(Also::Hits),
+            Self::Spans(_) => Some(Also::InCalls),
         }
     }
 }
@@ -218,7 +233,7 @@ pub struct Played {
     parsed: Scope,
     /// The scope that was told first.
     recorded: RecordedScope,
-    steps: Vec<AskedStep>,
+    pub steps: Vec<AskedStep>,
     pub counts: RecordedCounts,
     joined: JoinedCalls,
     /// As of [`Asked::around`].
@@ -227,6 +242,7 @@ pub struct Played {
     dropped: path::Dropped,
     pub flame: Option<Flame>,
     pub hits: Option<Hits>,
+    pub spans: Option<Slowest>,
     pub threads: hits::Threads,
     ages: AgeConfig,
     slow_from_ns: u64,
@@ -307,6 +323,7 @@ pub fn go_through(
     let mut playing = Playing {
         asked,
         part,
+        end_ns,
         question,
         recorded: None,
         counts: RecordedCounts::default(),
@@ -322,7 +339,7 @@ pub fn go_through(
             Wanted {
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
-                also: (question == Question::Trace).then_some(Also::Hits),
+                also: question.also(),
                 answers: is_summed
                     .then_some(&|offered| answers(offered, asked.scope, Part { end_ns, ..part }, question)),
             },
@@ -350,7 +367,10 @@ pub fn go_through(
     played.threads = threads;
     let mut reason = end_of_part(recording.begin_ns(), edited_ns, missing_ns);
     if asked.around.iter().any(Option::is_some) {
-        reason.push_str("; percentiles of outer steps are exact: those of all calls of the time shown");
+        reason.push_str(match question {
+            Question::Spans(_) => "; percentiles are exact: those of all calls of the time shown",
+            _ => "; percentiles of outer steps are exact: those of all calls of the time shown",
+        });
     }
     played.ended = Ending::other(reason);
     Ok(played)
@@ -396,6 +416,8 @@ fn answers(offered: &Offered<'_>, asked: Option<&Scope>, part: Part, question: Q
 struct Playing<'a> {
     asked: Asked<'a>,
     part: Part,
+    /// When that ends, or else the recording.
+    end_ns: u64,
     question: Question,
     /// The scope that was told last.
     recorded: Option<RecordedScope>,
@@ -442,12 +464,13 @@ impl Playing<'_> {
                 from_ns <= self.part.end_ns
             }
             recording::Part::Batch(mut batch) => {
-                if self.question == Question::Trace {
+                if self.question.also().is_some() {
                     self.threads.tell(&batch.threads);
                 }
                 let goes_on = self.tell(&mut batch);
                 if let (Ok(Next::PlayLate), Some(played)) = (&goes_on, &mut self.played) {
-                    played.take_each(std::mem::take(&mut batch.records));
+                    played.take_each(&mut batch);
+                    played.dropped += played.path.take_dropped();
                 }
                 self.goes_on(goes_on, |played| played.take(*batch))
             }
@@ -510,19 +533,23 @@ impl Playing<'_> {
         Ok(Next::Play)
     }
 
-    /// What to do with what was counted after the part: hits of it may be among that.
+    /// What to do with what was counted after the part: hits and calls of it may be among that.
     fn late(&mut self, batch: &Batch) -> Next {
-        match &mut self.played {
-            Some(Played {
-                hits: Some(hits),
-                now_ns,
-                ..
-            }) if batch.from_ns < now_ns.saturating_add(LATE_NS) => {
-                hits.end_at(*now_ns);
-                Next::PlayLate
-            }
-            _ => Next::End,
+        let Some(played) = &mut self.played else {
+            return Next::End;
+        };
+        let now_ns = played.now_ns;
+        if batch.from_ns >= now_ns.saturating_add(LATE_NS) {
+            return Next::End;
         }
+        if let Some(hits) = &mut played.hits {
+            hits.end_at(now_ns);
+        } else if let Some(spans) = &mut played.spans {
+            spans.end_at(now_ns);
+        } else {
+            return Next::End;
+        }
+        Next::PlayLate
     }
 
     /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
@@ -570,6 +597,14 @@ impl Playing<'_> {
         let hits = (self.question == Question::Trace)
             .then(|| Hits::new(recorded, &steps, now_ns))
             .transpose()?;
+        let spans = match self.question {
+            Question::Spans(request) => {
+                let end_ns = self.end_ns;
+                let part = Part { end_ns, ..self.part };
+                Some(Slowest::new(recorded, &steps, request, part, now_ns)?)
+            }
+            _ => None,
+        };
         let flame = match self.question.flame() {
             Some(request) => Some(new_flame(request, &steps, calls, ages, now_ns)?),
             None => None,
@@ -587,6 +622,7 @@ impl Playing<'_> {
             dropped: path::Dropped::default(),
             flame,
             hits,
+            spans,
             threads: hits::Threads::default(),
             ages,
             slow_from_ns: u64::MAX,
@@ -674,7 +710,7 @@ impl Played {
 
     /// Takes records, and what was counted on their way.
     fn take_records(&mut self, batch: &mut Batch) {
-        self.take_each(std::mem::take(&mut batch.records));
+        self.take_each(batch);
         self.unknown = self.unknown.saturating_add(batch.unknown);
         for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
             let sum = self.counters.entry(name.clone()).or_default();
@@ -684,18 +720,36 @@ impl Played {
     }
 
     /// Takes records; of a batch that was told after the end of the part, hits and the ends that they wait for.
-    fn take_each(&mut self, records: Vec<Recorded>) {
-        for record in records {
+    fn take_each(&mut self, batch: &mut Batch) {
+        if let Some(spans) = &mut self.spans {
+            spans.take_waits(std::mem::take(&mut batch.waits), batch.off_cpu.is_some());
+        }
+        let mut records = std::mem::take(&mut batch.records).into_iter().peekable();
+        while let Some(record) = records.next() {
             match record {
                 Recorded::Sample(sample) => {
                     if let Some(flame) = &mut self.flame {
                         flame.sample(&named(sample), None, &[]);
+                    } else if let Some(spans) = &mut self.spans {
+                        spans.sample(sample);
                     }
                 }
-                Recorded::SpanEnd(end) => self.span_end(&end),
+                Recorded::SpanEnd(end) => {
+                    // What was read where it began is told behind its end.
+                    if let Some(spans) = &mut self.spans
+                        && let Some(Recorded::Call(of, look)) = records.peek()
+                        && (of.tid, of.probe, of.sequence) == (end.tid, end.probe, end.sequence)
+                    {
+                        spans.values(&end, look);
+                    }
+                    self.span_end(&end);
+                }
                 // They are read by themselves.
                 Recorded::Wait(_) => {}
                 Recorded::Reached(hit, look) => {
+                    if let Some(spans) = &mut self.spans {
+                        spans.reached(&hit);
+                    }
                     if let Some(hits) = &mut self.hits
                         && let Some(waiting) = hits.reached(&hit, &look)
                     {
@@ -730,9 +784,12 @@ impl Played {
     fn span_end(&mut self, end: &SpanEnd) {
         for inside in self.path.span_end(end) {
             match inside {
-                Inside::Call { end, .. } if end.flags & SpanEnd::REFUSED == 0 => {
+                Inside::Call { end, before, .. } if end.flags & SpanEnd::REFUSED == 0 => {
                     self.joined.add(&end);
                     self.note_slow(&end);
+                    if let Some(spans) = &mut self.spans {
+                        spans.call(&end, before);
+                    }
                 }
                 Inside::Call { .. } => {}
                 Inside::Hit(waiting) => {
@@ -742,14 +799,19 @@ impl Played {
                 }
             }
         }
+        let before = self.spans.as_mut().and_then(|spans| spans.span_end(end));
         if !self.path.is_joined(end.probe) {
             self.note_slow(end);
+            if let Some(spans) = &mut self.spans {
+                spans.call(end, before);
+            }
         } else if is_joined(end) {
             let last = self.steps.last();
             let call = Inside::Call {
                 end: *end,
                 // Where hits are looked at, they count, each by itself.
                 counts: self.hits.is_none() && last.is_some_and(|last| last.functions.has(end.probe)),
+                before,
             };
             self.path
                 .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, call);
@@ -784,12 +846,17 @@ impl Played {
         };
         division::read(&mut self.steps, calls, now_ns);
         let Bands { of_spans, last } = division::bands(&self.steps);
-        for (place, StepBand { band, .. }) in of_spans.iter().enumerate() {
+        for (place, StepBand { band, step }) in of_spans.iter().enumerate() {
             let known = self.around.get(place).copied().flatten();
             let band = known.unwrap_or(*band);
             self.path.set_band(place, band);
             if let Some(flame) = &mut self.flame {
                 flame.set_band(place, band);
+            }
+            if let Some(spans) = &mut self.spans
+                && *step == spans.step()
+            {
+                spans.set_band(band);
             }
         }
         if let (Some(flame), Some(divider)) = (&mut self.flame, division::divider(&self.steps))
@@ -823,6 +890,9 @@ impl Played {
         if let Some(flame) = &mut self.flame {
             flame.forget_open(self.now_ns);
         }
+        if let Some(spans) = &mut self.spans {
+            spans.forget_open(self.now_ns);
+        }
         self.path.expire(self.now_ns, 0, |_, _| true);
     }
 
@@ -832,13 +902,19 @@ impl Played {
         slow.unwrap_or(u64::MAX)
     }
 
+    /// Waits that were lost before they were written.
+    pub fn lost_waits(&self) -> Option<(&'static str, u64)> {
+        let lost = self.counters.get(WAITS_DROPPED).copied();
+        lost.map(|lost| (DROPPED, lost.saturating_add(self.lost)))
+    }
+
     /// What the session did not see.
     fn own_losses(&self) -> OwnLosses {
         OwnLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
     }
 
     /// What was lost of spans on their way.
-    fn span_losses(&self) -> Losses {
+    pub fn span_losses(&self) -> Losses {
         let counters = &self.counters;
         let counted = |name: &str| counters.get(name).copied().unwrap_or(0);
         let spans = SpanLosses::of_counters(counted);
@@ -1003,6 +1079,9 @@ pub fn is_counter(name: &str) -> bool {
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
     let own = OwnLosses::default().counters();
+    if name == WAITS_DROPPED {
+        return true;
+    }
     let mut known = sampling
         .iter()
         .chain(&spans)
@@ -1019,7 +1098,7 @@ pub fn since(begin_ns: u64, ns: u64) -> String {
 }
 
 /// A sample as the thread that names addresses gives it.
-fn named(sample: RecordedSample) -> Named {
+pub fn named(sample: RecordedSample) -> Named {
     Named::Sample {
         event: 0,
         tgid: sample.tgid,

@@ -13,7 +13,7 @@ use super::{
         error::{Reason, SessionError},
         flame::Moment,
         picture::Cost,
-        records::{OffAtFirst, RecordedScope},
+        records::{OffAtFirst, RecordedScope, WAITS_DROPPED},
         sampling::Sampling,
         span_losses::OwnLosses,
         state::views::{unknown::refuse_unknown, waits::WAITS},
@@ -185,7 +185,8 @@ impl Playing<'_> {
         })?;
         let reason = play::end_of_part(begin_ns, self.edited_ns, self.missing_ns);
         let counted = |name: &str| self.counters.get(name).copied().unwrap_or(0);
-        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
+        let lost = self.lost.saturating_add(counted(WAITS_DROPPED));
+        let dropped = (lost > 0).then_some((DROPPED, lost));
         let ended = Ending::other(reason);
         let moment = Moment {
             now_ns: self.now_ns,

@@ -8,9 +8,12 @@ use std::{
 use profiler_common::probe::ProbeId;
 
 use super::super::{
-    division::CountedStep as _,
+    division::CountedStep,
     lines::Printed,
     picture::{FunctionInfo, Losses},
+    readings::Readings,
+    records::RecordedPlace,
+    replay::AskedStep,
     steps::{RunningStep, Steps},
 };
 use crate::kernel::Engine;
@@ -19,6 +22,8 @@ use crate::kernel::Engine;
 pub struct Shown {
     pub function: Arc<FunctionInfo>,
     pub printed: Arc<[Printed]>,
+    /// Values are read of its calls.
+    pub has_values: bool,
 }
 
 /// The part of a scope that matters here.
@@ -37,14 +42,54 @@ pub struct Layout {
 impl Layout {
     /// That of a scope whose step of a number is shown.
     pub fn of(steps: &Steps, number: usize) -> Option<Self> {
+        let steps: Vec<&RunningStep> = steps.iter().collect();
+        let lines = |step: &RunningStep| step.lines().map(|(probe, ..)| probe).collect();
+        let mut layout = Self::of_steps(&steps, number, lines)?;
         let step = steps.get(number)?;
-        let functions = step.functions.iter().flat_map(|function| {
+        for (probe, shown) in &mut layout.shown {
+            shown.printed = step.shown(*probe).printed;
+            shown.has_values = !shown.printed.is_empty();
+        }
+        Some(layout)
+    }
+
+    /// That of a recorded scope, of whose places some hits were recorded.
+    pub fn of_recorded(steps: &[AskedStep], number: usize, places: &[RecordedPlace]) -> Option<Self> {
+        let steps: Vec<&AskedStep> = steps.iter().collect();
+        let last = steps.last()?.step().place.to_string();
+        let lines = |step: &AskedStep| {
+            // Hits are recorded of the last step.
+            let is_theirs = !step.step().place.has_spans() && step.step().place.to_string() == last;
+            let lines = places.iter().filter(|place| is_theirs && !place.is_call);
+            lines.map(|place| place.probe).collect()
+        };
+        let mut layout = Self::of_steps(&steps, number, lines)?;
+        for place in places.iter().filter(|place| place.is_call) {
+            if let Some(shown) = layout.shown.get_mut(&place.probe) {
+                shown.has_values = !place.expressions.is_empty();
+            }
+        }
+        Some(layout)
+    }
+
+    /// That of these steps, without values; `lines` are a step's probes of lines.
+    fn of_steps<S: CountedStep>(
+        steps: &[&S],
+        number: usize,
+        lines: impl Fn(&S) -> Vec<ProbeId>,
+    ) -> Option<Self> {
+        let step = steps.get(number)?;
+        let functions = step.functions().iter().flat_map(|function| {
             let probes = function.probes();
             probes.map(|probe| (probe, &function.info))
         });
         let shown = functions.map(|(probe, function)| {
-            let (function, printed) = (Arc::clone(function), step.shown(probe).printed);
-            (probe, Shown { function, printed })
+            let shown = Shown {
+                function: Arc::clone(function),
+                printed: [].into(),
+                has_values: false,
+            };
+            (probe, shown)
         });
         let mut layout = Self {
             step: number,
@@ -54,19 +99,18 @@ impl Layout {
             gates: 0,
         };
         let behind = || steps.iter().skip(number + 1);
-        let has_spans = |step: &&RunningStep| step.step.place.has_spans();
-        for step in behind().take_while(|step| !has_spans(step)) {
+        for step in behind().take_while(|step| !step.step().place.has_spans()) {
             layout.gates |= step.gate_bits();
         }
         for step in behind() {
-            let place: Arc<str> = step.step.place.to_string().into();
-            for function in step.functions.iter() {
+            let place: Arc<str> = step.step().place.to_string().into();
+            for function in step.functions().iter() {
                 let name: Arc<str> = function.info.name.as_str().into();
                 layout
                     .behind
                     .extend(function.probes().map(|probe| (probe, Arc::clone(&name))));
             }
-            for (probe, ..) in step.lines() {
+            for probe in lines(step) {
                 layout.behind.insert(probe, Arc::clone(&place));
                 layout.lines.push(probe);
             }
@@ -113,7 +157,7 @@ impl Layout {
 }
 
 /// What the programs could not record of a layout's calls, and of what is inside, by reason.
-pub fn program_losses(engine: &Engine, layout: &Layout) -> Losses {
+pub fn program_losses(readings: &dyn Readings, layout: &Layout) -> Losses {
     let mut lost = Losses::new();
     let mut add = |reason: &'static str, count: u64| {
         if count > 0 {
@@ -121,19 +165,19 @@ pub fn program_losses(engine: &Engine, layout: &Layout) -> Losses {
         }
     };
     for (probe, shown) in &layout.shown {
-        if !shown.printed.is_empty() {
-            let hits = engine.hit_counts(*probe);
+        if shown.has_values {
+            let hits = readings.hit_counts(*probe);
             add("values_rate_limit", hits.limited);
             add("values_ring_full", hits.ring_full);
         }
     }
     for probe in &layout.lines {
-        let hits = engine.hit_counts(*probe);
+        let hits = readings.hit_counts(*probe);
         add("inside_rate_limit", hits.limited);
         add("inside_ring_full", hits.ring_full);
     }
     for probe in layout.behind.keys() {
-        add("join_limit", engine.probe_counts(*probe).join_limit);
+        add("join_limit", readings.probe_counts(*probe).join_limit);
     }
     lost
 }

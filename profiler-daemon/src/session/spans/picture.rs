@@ -13,7 +13,7 @@ use super::{
         ending::Ending,
         flame::Moment,
         picture::{Cost, FunctionInfo, Losses},
-        trace::TracedValue,
+        trace::{ThreadName, TracedValue},
     },
     SampledFrom,
 };
@@ -127,6 +127,8 @@ pub struct SpansPicture {
     pub lost: Losses,
     /// What the daemon costs.
     pub cost: Cost,
+    /// What threads were called when it was recorded; `None` where they can be asked now.
+    pub thread_names: Option<Vec<ThreadName>>,
     /// Why this is the last one.
     pub ended: Option<Ending>,
 }
@@ -150,6 +152,7 @@ impl SpansPicture {
             threshold_ns: 0,
             lost: Losses::new(),
             cost: moment.cost,
+            thread_names: None,
             ended: moment.ended.cloned(),
         }
     }

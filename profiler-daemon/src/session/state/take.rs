@@ -82,7 +82,7 @@ impl Session {
                         explain.take_wait(wait);
                     }
                     if let Some(spans) = &mut self.spans {
-                        spans.wait(wait);
+                        spans.wait(&wait.wait);
                     }
                 }
                 Named::Caller { id, stacks } => {

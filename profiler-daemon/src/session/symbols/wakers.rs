@@ -85,30 +85,39 @@ pub(super) fn name_wait(
         // It may have been an interrupt, which the thread beneath has nothing to do with.
         None => Waker::Unseen,
     };
-    let frames = symbolizer.frames();
-    let two = |place: &Place| {
-        let mut functions = innermost(frames, &place.stack);
-        [functions.next(), functions.next()]
-    };
-    let functions = two(&place);
-    let waker_functions = match &waker {
-        Waker::Thread { place, .. } => two(place),
-        Waker::Interrupt(_) | Waker::Unseen | Waker::GoesOn(_) => [None; 2],
+    let wait = Wait {
+        thread: (interval.tgid, interval.tid),
+        place,
+        waiting: waiting(interval.waited),
+        lock,
+        times: [interval.start_ns, interval.woken_ns, interval.end_ns],
+        waker,
+        still_ns: interval.still_ns,
     };
     NamedWait {
-        functions,
-        waker_functions,
-        wait: Wait {
-            thread: (interval.tgid, interval.tid),
-            place,
-            waiting: waiting(interval.waited),
-            lock,
-            times: [interval.start_ns, interval.woken_ns, interval.end_ns],
-            waker,
-            still_ns: interval.still_ns,
-        },
-        spans: interval.spans.clone(),
         goes_on: interval.goes_on,
+        ..NamedWait::of(wait, interval.spans.clone(), symbolizer.frames())
+    }
+}
+
+impl NamedWait {
+    /// One that has ended, in these spans, with the functions that say something.
+    pub fn of(wait: Wait, spans: Vec<SpanRef>, frames: &[Frame]) -> Self {
+        let two = |place: &Place| {
+            let mut functions = innermost(frames, &place.stack);
+            [functions.next(), functions.next()]
+        };
+        let waker_functions = match &wait.waker {
+            Waker::Thread { place, .. } => two(place),
+            Waker::Interrupt(_) | Waker::Unseen | Waker::GoesOn(_) => [None; 2],
+        };
+        Self {
+            functions: two(&wait.place),
+            waker_functions,
+            wait,
+            spans,
+            goes_on: false,
+        }
     }
 }
 
@@ -137,7 +146,8 @@ fn is_c_library(file: &str) -> bool {
         .any(|library| file.starts_with(library))
 }
 
-fn waiting(activity: Activity) -> Option<Waiting> {
+/// How a thread waits that does this; `None` where it does not.
+pub fn waiting(activity: Activity) -> Option<Waiting> {
     match activity {
         Activity::Sleeping => Some(Waiting::Sleeping),
         Activity::Uninterruptible => Some(Waiting::Uninterruptible),

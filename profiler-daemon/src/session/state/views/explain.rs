@@ -18,6 +18,7 @@ use crate::{
         error::{Reason, SessionError},
         explain::{self, PreparedExplain},
         picture::{ExplainPicture, FlameTimes, Losses},
+        replay::Player,
         sampling::Sampling,
         state::Session,
         symbols::Dropped,
@@ -46,6 +47,15 @@ impl View for Explain {
         }
         let interval_ns = self.interval_ns.max(MIN_EXPLAIN_NS);
         Ok(session.streams.explain.add((), interval_ns, now_ns + FIRST_NS))
+    }
+
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.explain(session, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {

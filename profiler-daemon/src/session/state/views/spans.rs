@@ -15,6 +15,7 @@ use crate::{
         error::{Reason, SessionError},
         flame::Moment,
         picture::{FlameTimes, Losses},
+        replay::Player,
         sampling::Sampling,
         spans::{self, Layout, SpansPicture, SpansRequest},
         state::{Session, read::join_losses},
@@ -54,6 +55,15 @@ impl View for Spans {
         session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
         session.read(&running.engine, now_ns);
         Ok(stream)
+    }
+
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.spans(session, self.request, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {

@@ -1,0 +1,92 @@
+//! `profiler spans --from`: what was recorded of the slowest calls is what was shown of them.
+
+use std::time::{Duration, Instant};
+
+use profiler_testkit::fixture::Fixture;
+use serde_json::{Value, json};
+
+use super::{
+    command::{Running, profiler, run, through},
+    daemon::Daemon,
+};
+
+/// How long others may take to begin.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The calls, and the summary.
+fn calls(mut objects: Vec<Value>) -> (Vec<Value>, Value) {
+    let summary = objects.pop().unwrap();
+    assert_eq!(summary["type"], "summary");
+    (objects, summary)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_slowest_calls_of_a_recording_are_those_that_were_watched() {
+    let daemon = Daemon::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let mut target = Fixture::start("slowpath", &["1000".to_owned()]);
+    let pid = target.pid().to_string();
+    let scope = "f[> 15ms]/slow_inner";
+    daemon
+        .profiler(&[
+            "session", "new", "-p", &pid, "--name", "s", "--window", "60", scope,
+        ])
+        .status(0);
+    let start = |arguments: &[&str]| {
+        let words = [arguments, &["--session", "s"]].concat();
+        Running::start(through(&daemon.socket, &words))
+    };
+    let recorder = start(&["record", "--waits", "-o", file]);
+    let live = start(&["spans", "--waits", "-n", "20", "--json"]);
+    let is_watched = || {
+        let sessions = daemon.sessions();
+        sessions.iter().any(|session| session["watchers"] == json!(2))
+    };
+    let begin = Instant::now();
+    while !is_watched() {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", daemon.sessions());
+    }
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    println!("{}", recorder.end().status(0).stderr().trim_end());
+    let (live, of_live) = calls(live.end().status(0).objects());
+    let asked = |more: &[&str]| {
+        let words = ["spans", "--from", file, "--json", "-n", "20"];
+        run(profiler(&[&words, more].concat()))
+    };
+    let ended = asked(&["--waits"]).status(0);
+    println!("{}", ended.stderr().trim_end());
+    let (recorded, of_recorded) = calls(ended.objects());
+    println!("{of_recorded}\n{}", recorded[0]);
+    assert_eq!(recorded, live);
+    assert_eq!(
+        (&of_recorded["calls"], &of_recorded["spans"], &of_recorded["lost"]),
+        (&of_live["calls"], &of_live["spans"], &of_live["lost"])
+    );
+    let is_with_child = |span: &&Value| {
+        span["children"]
+            .as_array()
+            .is_some_and(|inside| !inside.is_empty())
+    };
+    assert!(recorded.iter().filter(is_with_child).count() > 10);
+    let is_sampled = |span: &&Value| span["samples"].as_u64() > Some(0) && !span["times_ns"].is_null();
+    assert!(recorded.iter().filter(is_sampled).count() > 10);
+
+    // A part has its own, which need not be among the slowest of all.
+    let (in_part, of_part) = calls(asked(&["--time", "1s..2s", "f"]).status(0).objects());
+    assert!(of_part["calls"].as_u64() < of_live["calls"].as_u64());
+    assert!((1..=20).contains(&in_part.len()), "{of_part}");
+    let durations: Vec<u64> = (in_part.iter())
+        .map(|span| span["duration_ns"].as_u64().unwrap())
+        .collect();
+    assert!(durations.is_sorted_by(|one, other| one >= other), "{durations:?}");
+    let text = run(profiler(&["spans", "--from", file, "-n", "1"])).status(0);
+    assert!(text.stdout().starts_with("#1"), "{}", text.stdout());
+    text.says("the 1 slowest of ");
+    asked(&["--print", "i"]).status(2).says("leave --print out");
+    asked(&["--window", "5"]).status(2).says("--from");
+    assert_eq!(daemon.stop(), Some(0));
+}

@@ -1,0 +1,663 @@
+//! What slow calls of a part of a recording do that others do not, by what was recorded of them.
+//!
+//! All calls were counted. One whose end was not recorded was in no sample and never left the CPU, which is as much as is known of
+//! a recorded one without: it is compared as such, so that those which were recorded do not stand for all.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use profiler_aggregate::{
+    explain::{Call, Kind, Round},
+    histogram::Histogram,
+    threshold::divide,
+    waits::{Place as WaitingAt, Wait, Waker},
+};
+use profiler_common::{
+    layout::{bucket_of, lowest_ns, width_ns},
+    limits::MAX_JOINED,
+    probe::ProbeId,
+    record::SpanEnd,
+};
+use profiler_plan::values::{Reading, Value};
+use profiler_scope::Scope;
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Word, demangle};
+use tokio::sync::watch;
+
+use super::{
+    super::{
+        division::{self, CountedStep as _},
+        ending::Ending,
+        error::{Reason, SessionError},
+        explain::{Constants, Feature, InWords, Noted, What, number},
+        picture::{Cost, ExplainPicture, FlameTimes, Losses},
+        records::{Recorded, RecordedLook, RecordedSample, RecordedScope, RecordedWait, WAITS_DROPPED},
+        sampling::Sampling,
+        span_losses::{OwnLosses, SpanLosses},
+        symbols::{NamedWait, waiting},
+        watchers::Watchers,
+    },
+    asked::{self, AskedStep},
+    play::{self, DROPPED, LATE_NS, Part},
+    unreadable,
+};
+use crate::{
+    kernel::Activity,
+    recording::{self, Also, Batch, Recording, Wanted},
+};
+
+/// Calls whose own calls are kept until they end; then all are forgotten, counted.
+const MAX_OPEN: usize = 16_384;
+
+/// Names of an enumeration's values that are known.
+const MAX_NAMES: usize = 256;
+
+/// What slow calls of a part do that others do not.
+///
+/// # Errors
+/// Where the scope does not say which calls are slow, was not recorded, or it cannot be read.
+pub fn explain(
+    recording: &mut Recording,
+    asked: Option<&Scope>,
+    part: Part,
+    is_awaited: &dyn Fn() -> bool,
+) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+    let begun = play::begin(recording, asked, part)?;
+    let begin_ns = recording.begin_ns();
+    let mut playing = Playing {
+        asked,
+        part: Part {
+            begin_ns: begun.begin_ns.max(part.begin_ns),
+            ..part
+        },
+        explained: None,
+        recorded: None,
+        counters: BTreeMap::new(),
+        lost: 0,
+        missing_ns: 0,
+        edited_ns: None,
+        now_ns: begun.begin_ns,
+        cost: Cost::default(),
+        failed: None,
+    };
+    let mut frames = Frames::default();
+    let wanted = Wanted {
+        from_ns: part.begin_ns,
+        by: None,
+        also: Some(Also::InCalls),
+        answers: None,
+    };
+    recording
+        .read(wanted, &mut frames, |read, frames| {
+            is_awaited() && playing.take(read, frames.table())
+        })
+        .map_err(|error| unreadable(&error))?;
+    playing.picture(begin_ns, frames.table())
+}
+
+/// A way through the recording.
+struct Playing<'a> {
+    asked: Option<&'a Scope>,
+    part: Part,
+    explained: Option<Explaining>,
+    recorded: Option<RecordedScope>,
+    /// By counter, in this part.
+    counters: BTreeMap<String, u64>,
+    /// Records that were lost before they were written.
+    lost: u64,
+    missing_ns: u64,
+    edited_ns: Option<u64>,
+    now_ns: u64,
+    cost: Cost,
+    failed: Option<SessionError>,
+}
+
+impl Playing<'_> {
+    /// Takes a part of the recording; whether to go on.
+    fn take(&mut self, read: recording::Part, frames: &[Frame]) -> bool {
+        match read {
+            recording::Part::Summary(_) => true,
+            recording::Part::Missing { from_ns, to_ns } => {
+                let to_ns = to_ns.min(self.part.end_ns);
+                let missing_ns = to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
+                self.missing_ns = self.missing_ns.saturating_add(missing_ns);
+                true
+            }
+            recording::Part::Batch(mut batch) => {
+                if let Some((scope, _)) = batch.scope.take()
+                    && let Err(error) = self.tell(scope, batch.from_ns)
+                {
+                    self.failed = Some(error);
+                    return false;
+                }
+                self.edited_ns.is_none() && self.take_batch(*batch, frames)
+            }
+        }
+    }
+
+    /// Takes the scope that is told.
+    fn tell(&mut self, scope: RecordedScope, from_ns: u64) -> Result<(), SessionError> {
+        let told = |scope: &RecordedScope| -> (Vec<String>, Vec<u32>) {
+            let steps = scope.steps.iter().map(asked::without_durations);
+            (steps.collect(), scope.pids.clone())
+        };
+        let is_other = (self.recorded.as_ref()).is_none_or(|before| told(before) != told(&scope));
+        if is_other && from_ns > self.part.begin_ns {
+            self.edited_ns = Some(from_ns);
+        } else if is_other {
+            // What was before it is not asked for.
+            self.explained = Some(Explaining::new(&scope, self.asked, self.part)?);
+            self.recorded = Some(scope);
+        }
+        Ok(())
+    }
+
+    fn take_batch(&mut self, batch: Batch, frames: &[Frame]) -> bool {
+        let Some(explained) = &mut self.explained else {
+            return true;
+        };
+        let is_late = batch.to_ns > self.part.end_ns;
+        if is_late && batch.from_ns > self.now_ns.saturating_add(LATE_NS) {
+            return false;
+        }
+        if is_late {
+            explained.part.end_ns = explained.part.end_ns.min(self.now_ns);
+        } else if batch.from_ns >= self.part.begin_ns {
+            for (name, count) in batch.counters.iter().filter(|(name, _)| play::is_counter(name)) {
+                let sum = self.counters.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+            self.lost = self.lost.saturating_add(batch.dropped);
+            self.cost = batch.cost;
+            self.now_ns = batch.to_ns;
+            for calls in batch
+                .calls
+                .iter()
+                .filter(|calls| explained.probes.contains(&calls.probe))
+            {
+                for (bucket, count) in &calls.ended {
+                    explained.calls.add_bucket(*bucket, *count);
+                }
+            }
+        }
+        explained.take(batch, frames);
+        true
+    }
+
+    fn picture(
+        self,
+        begin_ns: u64,
+        frames: &[Frame],
+    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut explained = self.explained.ok_or_else(play::nothing)?;
+        let counted = |name: &str| self.counters.get(name).copied().unwrap_or(0);
+        let mut lost = Sampling::of_counters(counted).losses(FlameTimes::Both);
+        let spans = SpanLosses::of_counters(counted);
+        lost.extend(spans.of_records());
+        lost.extend(spans.unseen(&explained.scope));
+        lost.extend(OwnLosses::of_counters(counted).by_reason());
+        let dropped = self.lost.saturating_add(counted(WAITS_DROPPED));
+        lost.extend((dropped > 0).then_some((DROPPED, dropped)));
+        // What was lost may have been of them.
+        let are_known = lost.values().all(|count| *count == 0) && self.missing_ns == 0;
+        explained.complete(are_known);
+        lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
+        let reason = play::end_of_part(begin_ns, self.edited_ns, self.missing_ns);
+        let picture = explained.picture(frames, lost, self.cost, Ending::other(reason));
+        let mut watchers = Watchers::default();
+        let receiver = watchers.add((), 0, 0);
+        watchers.publish(0, true, |(), seq| {
+            Some(ExplainPicture {
+                seq,
+                ..picture.clone()
+            })
+        });
+        Ok(receiver)
+    }
+}
+
+/// What was recorded of the calls.
+struct Explaining {
+    /// Of which calls.
+    scope: Scope,
+    step: AskedStep,
+    probes: Vec<ProbeId>,
+    /// Calls inside, by the number of their amount: they were recorded one by one.
+    inside: HashMap<ProbeId, usize>,
+    /// The hits inside that were recorded, all of one line or branch.
+    line: Option<ProbeId>,
+    /// How many of the features are values.
+    values: usize,
+    round: u32,
+    /// What calls that have not ended did.
+    open: HashMap<(u32, u32), Inside>,
+    forgotten: u64,
+    /// Calls with more inside than is recorded, and those of which records were lost.
+    beyond_limit: u64,
+    lost_inside: u64,
+    /// Hits were left out until this time.
+    hits_left_out_until_ns: u64,
+    waits_are_told: bool,
+    noted: Noted,
+    /// All calls of the part, and those that are noted.
+    calls: Histogram<u64>,
+    recorded: Histogram<u64>,
+    left_out: Vec<(String, String)>,
+    part: Part,
+}
+
+/// What was seen in a call that has not ended.
+#[derive(Default)]
+struct Inside {
+    /// Amounts and times.
+    calls: Vec<(usize, u64)>,
+    hits: usize,
+}
+
+impl Explaining {
+    fn new(recorded: &RecordedScope, asked: Option<&Scope>, part: Part) -> Result<Self, SessionError> {
+        let mut steps = asked::steps(recorded, asked, recorded.ages, part.begin_ns)?;
+        let scope = Scope {
+            steps: steps.iter().map(AskedStep::text).collect(),
+        };
+        let number = steps.len().saturating_sub(1);
+        let step = steps.pop().ok_or_else(not_explained)?;
+        let is_asked = step.step().place.has_spans() && !step.step().predicates.is_empty();
+        if !is_asked || steps.iter().any(|step| !step.step().predicates.is_empty()) {
+            return Err(not_explained());
+        }
+        let mut explaining = Self {
+            probes: step.functions.probes().collect(),
+            step,
+            scope,
+            inside: HashMap::new(),
+            line: None,
+            values: 0,
+            round: 0,
+            open: HashMap::new(),
+            forgotten: 0,
+            beyond_limit: 0,
+            lost_inside: 0,
+            hits_left_out_until_ns: 0,
+            waits_are_told: false,
+            noted: Noted::default(),
+            calls: Histogram::new(),
+            recorded: Histogram::new(),
+            left_out: Vec::new(),
+            part,
+        };
+        explaining.noted.waits.note_recorded(Some(part.begin_ns));
+        explaining.choose(recorded, number)?;
+        Ok(explaining)
+    }
+
+    /// Chooses what is looked at, of what was recorded.
+    fn choose(&mut self, recorded: &RecordedScope, number: usize) -> Result<(), SessionError> {
+        let known = asked::known(recorded)?;
+        let mut round = Round::default();
+        for place in recorded
+            .places
+            .iter()
+            .filter(|place| self.probes.contains(&place.probe))
+        {
+            if self.values > 0 {
+                break;
+            }
+            for told in &place.expressions {
+                let expression =
+                    profiler_scope::expression::parse(&told.expression).map_err(|_| damaged())?;
+                round.amounts.push(self.noted.features.len());
+                self.noted.features.push(Feature {
+                    what: What::Value(expression, Constants::Numbers),
+                    kind: Kind::Amount,
+                });
+            }
+            self.values = place.expressions.len();
+        }
+        // Calls and hits inside wait for this step's calls only where it was asked for their ends.
+        let behind = known.get(number).filter(|known| known.asks_for_end());
+        let behind = behind.and_then(|_| Some((known.get(number + 1)?, recorded.steps.get(number + 1)?)));
+        if let Some((step, told)) = behind {
+            let feature = self.noted.features.len();
+            if step.place.has_spans() {
+                let probes = told.functions.iter().flat_map(|function| &function.probes);
+                self.inside = probes.map(|probe| (*probe, round.amounts.len())).collect();
+                round.amounts.push(feature);
+            } else {
+                let mut lines = recorded.places.iter().filter(|place| !place.is_call);
+                self.line = lines.next().map(|place| place.probe);
+                round.flags.extend(self.line.map(|_| feature));
+            }
+            if step.place.has_spans() || self.line.is_some() {
+                self.noted.features.push(Feature {
+                    what: What::Place(step.place.clone()),
+                    kind: if step.place.has_spans() {
+                        Kind::Time
+                    } else {
+                        Kind::Flag
+                    },
+                });
+            }
+        }
+        self.round = self.noted.study.begin(round);
+        let mut leave_out = |what: &str, how: String| {
+            let reason = format!("not recorded: {how}");
+            self.left_out.push((what.to_owned(), reason));
+        };
+        if self.values == 0 {
+            leave_out("values", "record with --print".to_owned());
+        }
+        let place = &self.step.step().place;
+        let of_calls = "calls inside";
+        let of_lines = "branches and lines";
+        if self.inside.is_empty() {
+            leave_out(of_calls, format!("record '{place}/CALL' with --calls"));
+        } else {
+            leave_out(
+                "other calls inside",
+                format!("record '{place}/CALL' with --calls for each"),
+            );
+        }
+        if self.line.is_none() {
+            leave_out(
+                of_lines,
+                format!("record '{place}[>= 0ns]/FILE:LINE' with --trace"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes what came in a short time.
+    fn take(&mut self, mut batch: Batch, frames: &[Frame]) {
+        self.waits_are_told |= batch.off_cpu.is_some();
+        let is_left_out = |probe: ProbeId| {
+            let mut hits = batch.hit_counts.iter();
+            hits.any(|hits| hits.probe == probe && hits.counts.limited + hits.counts.ring_full > 0)
+        };
+        if self.line.is_some_and(is_left_out) || batch.dropped > 0 {
+            self.hits_left_out_until_ns = batch.to_ns;
+        }
+        for RecordedWait { wait, spans } in std::mem::take(&mut batch.waits) {
+            let named = NamedWait::of(wait, spans, frames);
+            let probes = &self.probes;
+            self.noted.take_wait(&named, |probe| probes.contains(&probe));
+        }
+        let mut records = batch.records.into_iter().peekable();
+        while let Some(record) = records.next() {
+            match record {
+                Recorded::Sample(sample) => self.sample(&sample, frames),
+                Recorded::Reached(hit, _) if Some(hit.probe) == self.line => {
+                    if hit.joined
+                        && let Some(inside) = self.inside_of((hit.tid, hit.parent))
+                    {
+                        inside.hits += 1;
+                    }
+                }
+                Recorded::SpanEnd(end) => {
+                    let look = match records.peek() {
+                        Some(Recorded::Call(of, look))
+                            if (of.tid, of.probe, of.sequence) == (end.tid, end.probe, end.sequence) =>
+                        {
+                            Some(look)
+                        }
+                        _ => None,
+                    };
+                    self.span_end(&end, look);
+                }
+                Recorded::Reached(..) | Recorded::Call(..) | Recorded::Wait(_) => {}
+            }
+        }
+    }
+
+    fn inside_of(&mut self, (tid, parent): (u32, u64)) -> Option<&mut Inside> {
+        if self.open.len() >= MAX_OPEN {
+            self.forgotten += self.open.len() as u64;
+            // The calls that they were in are told by their number of records.
+            self.open.clear();
+        }
+        let parent = u32::try_from(parent).ok()?;
+        Some(self.open.entry((tid, parent)).or_default())
+    }
+
+    fn sample(&mut self, sample: &RecordedSample, frames: &[Frame]) {
+        let probes = &self.probes;
+        let mut calls = sample
+            .spans
+            .iter()
+            .filter(|span| probes.contains(&span.probe))
+            .peekable();
+        let Some(stack) = sample.stacks.of(Grouping::Function) else {
+            return;
+        };
+        if calls.peek().is_none() {
+            return;
+        }
+        if sample.activity == Activity::OnCpu {
+            let stack = (stack, sample.complete);
+            self.noted.samples.take(sample.tid, sample.ts_ns, calls, stack);
+        } else if !self.waits_are_told {
+            drop(calls);
+            let named = wait_of(sample, stack, frames);
+            self.noted.take_wait(&named, |probe| probes.contains(&probe));
+        }
+    }
+
+    fn span_end(&mut self, end: &SpanEnd, look: Option<&RecordedLook>) {
+        let duration_ns = end.end_ns.saturating_sub(end.start_ns);
+        if let Some(amount) = self.inside.get(&end.probe).copied() {
+            if end.flags & SpanEnd::JOINED != 0
+                && let Some(inside) = self.inside_of((end.tid, u64::from(end.parent)))
+            {
+                inside.calls.push((amount, duration_ns));
+            }
+            return;
+        }
+        if !self.probes.contains(&end.probe) {
+            return;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "numbers of spans have 32 bits in frames"
+        )]
+        let call = (end.tid, end.sequence as u32);
+        let inside = self.open.remove(&call).unwrap_or_default();
+        let waits = self.noted.waits.of_call(call, end.start_ns);
+        let samples = self.noted.samples.of_call(call, end.start_ns);
+        let is_of_part = (self.part.begin_ns..=self.part.end_ns).contains(&end.end_ns);
+        if !is_of_part || end.flags & (SpanEnd::REFUSED | SpanEnd::ABANDONED) != 0 {
+            return;
+        }
+        self.recorded.add_bucket(bucket_of(duration_ns), 1);
+        let mut amounts = self.read(look);
+        let is_beyond = end.inside() >= MAX_JOINED;
+        let seen = inside.calls.len() + inside.hits;
+        let is_whole = !is_beyond && end.inside() as usize == seen && end.start_ns >= self.part.begin_ns;
+        if !self.inside.is_empty() || self.line.is_some() {
+            self.beyond_limit += u64::from(is_beyond);
+            let is_lost = !is_beyond && end.inside() as usize > seen && end.start_ns >= self.part.begin_ns;
+            self.lost_inside += u64::from(is_lost);
+        }
+        if !self.inside.is_empty() {
+            let sum: u64 = inside.calls.iter().map(|(_, ns)| *ns).sum();
+            amounts.push(if is_whole { sum as f64 } else { f64::NAN });
+        }
+        let is_known = inside.hits > 0 || is_whole && end.start_ns > self.hits_left_out_until_ns;
+        self.noted.study.add(Call {
+            duration_ns,
+            round: self.round,
+            happened: u32::from(inside.hits > 0),
+            known: u32::from(self.line.is_some() && is_known),
+            amounts: amounts.into(),
+            waits,
+            many: None,
+            samples,
+        });
+    }
+
+    /// The values of a call; not numbers where none were read.
+    fn read(&mut self, look: Option<&RecordedLook>) -> Vec<f64> {
+        let mut amounts: Vec<f64> = Vec::with_capacity(self.values + 1);
+        for (reading, feature) in look
+            .iter()
+            .flat_map(|look| &look.values)
+            .zip(&mut self.noted.features)
+        {
+            amounts.push(number(reading));
+            if let What::Value(_, constants) = &mut feature.what
+                && note_constants(reading, constants)
+            {
+                feature.kind = Kind::Choice;
+            }
+        }
+        amounts.resize(self.values, f64::NAN);
+        amounts
+    }
+
+    /// Adds the calls whose ends were not recorded: no sample was taken in them, and they did not leave the CPU, if nothing of that
+    /// was lost.
+    fn complete(&mut self, are_known: bool) {
+        let amounts = self.values + usize::from(!self.inside.is_empty());
+        for (bucket, count) in self.calls.iter() {
+            let missing = count.saturating_sub(self.recorded.count(bucket));
+            let call = Call {
+                duration_ns: lowest_ns(bucket) + width_ns(bucket) / 2,
+                round: self.round,
+                happened: 0,
+                known: 0,
+                amounts: vec![f64::NAN; amounts].into(),
+                waits: are_known.then(Box::default),
+                many: None,
+                samples: Box::default(),
+            };
+            self.noted.study.add_alike(&call, missing);
+        }
+    }
+
+    /// Calls of which not all is known, by reason.
+    fn unknown(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let [full, forgotten] = self.noted.waits.lost();
+        let [samples_forgotten, stacks_full] = self.noted.samples.lost();
+        [
+            ("join_limit", self.beyond_limit),
+            ("inside_lost", self.lost_inside.max(self.forgotten)),
+            ("wait_places_full", full),
+            ("waits_forgotten", forgotten),
+            ("samples_forgotten", samples_forgotten),
+            ("stacks_full", stacks_full),
+        ]
+        .into_iter()
+    }
+
+    fn picture(mut self, frames: &[Frame], lost: Losses, cost: Cost, ended: Ending) -> ExplainPicture {
+        let predicates = division::predicates(self.step.step());
+        let of_all = divide(&predicates, &self.calls, 1.0, 0);
+        let noted = &self.noted;
+        let division = divide(&predicates, &noted.study.histogram(), 1.0, 0);
+        let inside = division.inside();
+        let is_slow = |duration_ns| inside.contains(bucket_of(duration_ns));
+        let [slow, other] = noted.study.durations(is_slow);
+        let functions = self.step.functions().iter();
+        let own: Vec<String> = functions
+            .map(|function| match function.info.linkage_name.as_str() {
+                "" => function.info.name.clone(),
+                name => demangle(name.as_bytes()),
+            })
+            .collect();
+        let (findings, judged) = noted.findings((frames, &own), is_slow);
+        let in_words = InWords {
+            scope: &self.scope,
+            frames,
+            // The program may not be there any more.
+            can_be_probed: &|_| false,
+            cost: &|_| None,
+        };
+        let findings = noted.explained(findings, &in_words);
+        if !self.waits_are_told {
+            let how = "not recorded: record with --waits".to_owned();
+            self.left_out.push(("who ended waits".to_owned(), how));
+        }
+        ExplainPicture {
+            seq: 0,
+            scope: self.scope.to_string().into(),
+            threshold_ns: division.slow_from_ns().filter(|_| !division.warming),
+            threshold_of_all_ns: of_all.slow_from_ns().filter(|_| !of_all.warming),
+            warming: division.warming,
+            calls: self.calls.total(),
+            looked_at: self.noted.study.seen(),
+            slow,
+            other,
+            features: self.noted.features.len(),
+            judged,
+            findings,
+            left_out: self.left_out,
+            lost,
+            cost,
+            ended: Some(ended),
+        }
+    }
+}
+
+/// A wait of which only a sample was recorded: where it was, and not who ended it.
+fn wait_of(sample: &RecordedSample, stack: &[FrameId], frames: &[Frame]) -> NamedWait {
+    let words = stack
+        .iter()
+        .rev()
+        .take_while(|frame| Word::is_of_activity(**frame));
+    let stack = &stack[..stack.len() - words.count()];
+    let begin_ns = sample.ts_ns.saturating_sub(sample.weight_ns);
+    let waiting = waiting(sample.activity);
+    let woken_ns = if waiting.is_some() { sample.ts_ns } else { begin_ns };
+    let wait = Wait {
+        thread: (sample.tgid, sample.tid),
+        place: WaitingAt {
+            thread: sample.task.map_or(FrameId::OTHER, |task| task.thread),
+            stack: stack.into(),
+        },
+        waiting,
+        lock: None,
+        times: [begin_ns, woken_ns, sample.ts_ns],
+        waker: Waker::Unseen,
+        still_ns: None,
+    };
+    NamedWait::of(wait, sample.spans.clone(), frames)
+}
+
+/// Notes how a value is written in conditions; whether it is one of a choice.
+fn note_constants(reading: &Reading, constants: &mut Constants) -> bool {
+    let Reading::Ok(value) = reading else { return false };
+    match value {
+        Value::Boolean(_) => *constants = Constants::Booleans,
+        Value::Pointer(_) | Value::Text { pointer: Some(_), .. } => *constants = Constants::Pointers,
+        Value::Enumerator { number, name } => {
+            if !matches!(constants, Constants::Names(_)) {
+                *constants = Constants::Names(Vec::new());
+            }
+            if let (Constants::Names(names), Some(name)) = (constants, name)
+                && names.len() < MAX_NAMES
+                && !names.iter().any(|(known, _)| known == number)
+            {
+                names.push((*number, name.clone()));
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn not_explained() -> SessionError {
+    SessionError::new(
+        Reason::ArgumentInvalid,
+        "say which calls are slow: the scope's last step has to be a function with a condition on its duration, and no other step has one, as in 'handle_request[>= p95]'",
+    )
+}
+
+fn damaged() -> SessionError {
+    SessionError::new(
+        Reason::ScopeInvalid,
+        "the recording's expressions cannot be read: the recording was made by another version, or is damaged",
+    )
+}
