@@ -196,17 +196,17 @@ impl Study {
         }
         while left > 0 {
             // Until the next one that is kept, each is kept with about this chance.
-            let chance = MAX_CALLS as f64 / (self.seen + 1) as f64;
+            let chance = MAX_CALLS as f64 / self.seen.saturating_add(1) as f64;
             let skipped = if chance >= 1.0 {
                 0
             } else {
                 self.random.failures(chance)
             };
             if skipped >= left {
-                self.seen += left;
+                self.seen = self.seen.saturating_add(left);
                 return;
             }
-            self.seen += skipped + 1;
+            self.seen = self.seen.saturating_add(skipped + 1);
             left -= skipped + 1;
             let at = self.random.below(MAX_CALLS as u64);
             if let Some(place) = usize::try_from(at).ok().and_then(|at| self.calls.get_mut(at)) {

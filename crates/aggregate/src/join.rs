@@ -7,6 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
+
 use profiler_common::{
     layout::bucket_of,
     probe::ProbeId,
@@ -47,7 +49,7 @@ pub struct Sample<'a> {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Level {
     /// Its probes.
-    pub probes: HashSet<ProbeId>,
+    pub probes: HashSet<ProbeId, RandomState>,
     /// Gates of lines that have to have been reached in its span.
     pub gates: u32,
 }
@@ -63,7 +65,7 @@ impl Level {
 impl<const N: usize> From<[ProbeId; N]> for Level {
     fn from(probes: [ProbeId; N]) -> Self {
         Self {
-            probes: HashSet::from(probes),
+            probes: probes.into_iter().collect(),
             gates: 0,
         }
     }
@@ -126,7 +128,7 @@ type SpanKey = (u32, u64);
 #[derive(Clone, Debug)]
 pub struct Joiner {
     levels: Vec<Level>,
-    pending: HashMap<SpanKey, Pending>,
+    pending: HashMap<SpanKey, Pending, RandomState>,
     /// Entries of all tallies.
     stacks: usize,
     max_pending: usize,
@@ -145,7 +147,7 @@ impl Joiner {
     pub fn with_limit(levels: Vec<Level>, max_pending: usize) -> Self {
         Self {
             levels,
-            pending: HashMap::new(),
+            pending: HashMap::default(),
             stacks: 0,
             max_pending,
             elsewhere: [0; 3],

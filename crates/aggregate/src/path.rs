@@ -10,6 +10,7 @@
 
 use std::{collections::HashMap, ops::AddAssign};
 
+use foldhash::fast::RandomState;
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 
 use super::{gone::GoneThreads, threshold::Band};
@@ -70,8 +71,8 @@ impl AddAssign for Dropped {
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     steps: Vec<Step>,
-    step_of: HashMap<ProbeId, usize>,
-    waiting: HashMap<SpanKey, Waiting<T>>,
+    step_of: HashMap<ProbeId, usize, RandomState>,
+    waiting: HashMap<SpanKey, Waiting<T>, RandomState>,
     /// Things that wait.
     count: usize,
     /// What one of them weighs in the counts.
@@ -88,8 +89,8 @@ impl<T> Path<T> {
     pub fn new(steps: impl IntoIterator<Item = (Vec<ProbeId>, bool)>, weigh: fn(&T) -> u64) -> Self {
         let mut path = Self {
             steps: Vec::new(),
-            step_of: HashMap::new(),
-            waiting: HashMap::new(),
+            step_of: HashMap::default(),
+            waiting: HashMap::default(),
             count: 0,
             weigh,
             dropped: Dropped::default(),

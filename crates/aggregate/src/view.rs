@@ -50,6 +50,8 @@ pub struct ScopeAggregate {
     unique: Option<Unique>,
     /// Where samples of no span are to be compared: in the place of spans.
     blocks: Option<Blocks>,
+    /// Single calls are kept, to be compared.
+    observes: bool,
 }
 
 /// The steps of a scope, as its samples are looked for in their spans.
@@ -96,7 +98,15 @@ impl ScopeAggregate {
             calls: Vec::new(),
             unique: None,
             blocks: None,
+            observes: true,
         }
+    }
+
+    /// Keeps no single calls, where nobody asks for differences.
+    #[must_use]
+    pub fn without_observations(mut self) -> Self {
+        self.observes = false;
+        self
     }
 
     /// Without a step, keeps pieces of each thread's time, of this length, in the place of spans: what
@@ -232,14 +242,18 @@ impl ScopeAggregate {
             bucket,
             leaves,
         } = ended;
-        let span = Arc::new(SampledSpan {
-            end_ns,
-            bucket,
-            samples: leaves.iter().map(|(_, cell)| cell.samples).sum(),
-            leaves: leaves.iter().map(|&(node, cell)| (node, cell.weight)).collect(),
+        let span = self.observes.then(|| {
+            Arc::new(SampledSpan {
+                end_ns,
+                bucket,
+                samples: leaves.iter().map(|(_, cell)| cell.samples).sum(),
+                leaves: leaves.iter().map(|&(node, cell)| (node, cell.weight)).collect(),
+            })
         });
         self.each_age(|age, tree| {
-            age.span(&span);
+            if let Some(span) = &span {
+                age.span(span);
+            }
             for &(node, cell) in &leaves {
                 age.matrix_mut().add(end_ns, node, bucket, cell, tree);
             }

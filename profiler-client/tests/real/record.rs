@@ -963,6 +963,11 @@ fn what_a_minute_takes() {
             flags: &[],
         },
         Measured {
+            name: "the same, with waits and who ended them",
+            scope: Some("handle_request"),
+            flags: &["--waits"],
+        },
+        Measured {
             name: "with calls inside of those",
             scope: Some("handle_request/lookup"),
             flags: &[],

@@ -28,7 +28,7 @@ use crate::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionInfo, Handle,
         LatencyPicture, NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded,
         RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses,
-        TargetSpec, Task, TimelineRequest, TraceLosses, compare, replay,
+        SpansRequest, TargetSpec, Task, TimelineRequest, TraceLosses, compare, replay,
     },
 };
 
@@ -555,9 +555,10 @@ fn what_was_not_recorded_is_refused_with_what_was() {
     let watch = replay.handle.watch_flame(ROOT, session.clone(), 1, waits);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
     assert!(refused.contains("leave --waits out"), "{refused}");
-    let watch = replay.handle.watch_explain(ROOT, session, 1);
+    let by = Grouping::Function;
+    let watch = replay.handle.watch_syscalls(ROOT, session, 1, by);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
-    assert!(refused.contains("flame graphs and latency"), "{refused}");
+    assert!(refused.contains("flame graphs, latency"), "{refused}");
 }
 
 #[test]
@@ -926,6 +927,11 @@ proptest! {
                 let watch = replay.handle.watch_trace(ROOT, session.clone());
                 let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_waits(ROOT, session.clone(), 1);
+                let _ = replay.runtime.block_on(watch);
+                let request = SpansRequest { number: 10, waits: true };
+                let watch = replay.handle.watch_spans(ROOT, session.clone(), 1, request);
+                let _ = replay.runtime.block_on(watch);
+                let watch = replay.handle.watch_explain(ROOT, session.clone(), 1);
                 let _ = replay.runtime.block_on(watch);
                 let request = TimelineRequest { counters: Vec::new(), step_ns: MS, threads: false };
                 let watch = replay.handle.watch_timeline(ROOT, session.clone(), request);

@@ -382,6 +382,14 @@ impl Flame {
         }
     }
 
+    /// Keeps no single calls: differences have nothing to go by.
+    pub fn without_observations(self) -> Self {
+        Self {
+            aggregate: self.aggregate.without_observations(),
+            ..self
+        }
+    }
+
     /// Compares it with another, of another time. `frame` gives what stands here for a frame of the other.
     pub fn compared(
         &mut self,

@@ -291,3 +291,25 @@ fn more_calls_than_are_recorded_are_a_reason_themselves() {
     assert_eq!(found.slow, Share { have: 100, of: 100 });
     assert_eq!(found.other, Share { have: 0, of: 300 });
 }
+
+#[test]
+fn calls_that_are_alike_are_kept_as_if_they_came_one_by_one() {
+    let call = |duration_ns| Call {
+        duration_ns,
+        round: 0,
+        happened: 0,
+        known: 0,
+        amounts: Box::default(),
+        waits: None,
+        many: None,
+        samples: Box::default(),
+    };
+    let mut study = Study::default();
+    study.add_alike(&call(SLOW_NS), 2_000_000);
+    study.add_alike(&call(1), 6_000_000);
+    assert_eq!(study.seen(), 8_000_000);
+    let [slow, other] = study.durations(is_slow);
+    assert_eq!(slow.calls + other.calls, MAX_CALLS as u64);
+    let share = slow.calls as f64 / MAX_CALLS as f64;
+    assert!((share - 0.25).abs() < 0.03, "{share}");
+}

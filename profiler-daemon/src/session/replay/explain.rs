@@ -50,6 +50,9 @@ use crate::{
 /// Calls whose own calls are kept until they end; then all are forgotten, counted.
 const MAX_OPEN: usize = 16_384;
 
+/// Calls that are counted: sums of these have room.
+const MAX_CALLS: u64 = 1 << 60;
+
 /// Names of an enumeration's values that are known.
 const MAX_NAMES: usize = 256;
 
@@ -177,7 +180,8 @@ impl Playing<'_> {
                 .filter(|calls| explained.probes.contains(&calls.probe))
             {
                 for (bucket, count) in &calls.ended {
-                    explained.calls.add_bucket(*bucket, *count);
+                    let room = MAX_CALLS.saturating_sub(explained.calls.total());
+                    explained.calls.add_bucket(*bucket, (*count).min(room));
                 }
             }
         }

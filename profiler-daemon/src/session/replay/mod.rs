@@ -642,7 +642,7 @@ fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result
 pub fn not_recorded() -> SessionError {
     SessionError::new(
         Reason::ArgumentInvalid,
-        "a recording has flame graphs and latency, and the hits, counters and waits that were asked for: for other views, run the command on the process itself",
+        "a recording has flame graphs, latency, the slowest calls and why calls were slow, and the hits, counters and waits that were asked for: for other views, run the command on the process itself",
     )
 }
 

@@ -209,6 +209,11 @@ impl Question {
         }
     }
 
+    /// Whether only what comes of all of it is asked for, and not of when it was.
+    fn asks_for_sums(self) -> bool {
+        matches!(self, Self::Flame(_)) && self.can_be_summed()
+    }
+
     /// The flame graph that is asked for, if one is.
     fn flame(self) -> Option<FlameRequest> {
         match self {
@@ -243,6 +248,9 @@ pub struct Played {
     pub flame: Option<Flame>,
     pub hits: Option<Hits>,
     pub spans: Option<Slowest>,
+    /// What was counted is read with each message, as a session does at its ticks; or else at the end, where only the sums are asked
+    /// for.
+    reads_each: bool,
     pub threads: hits::Threads,
     ages: AgeConfig,
     slow_from_ns: u64,
@@ -363,6 +371,9 @@ pub fn go_through(
         return Err(error);
     }
     let mut played = played.ok_or_else(nothing)?;
+    if !played.reads_each {
+        played.read();
+    }
     played.frames = Arc::new(frames.table().to_vec());
     played.threads = threads;
     let mut reason = end_of_part(recording.begin_ns(), edited_ns, missing_ns);
@@ -552,6 +563,11 @@ impl Playing<'_> {
         Next::PlayLate
     }
 
+    /// Whether anything waits for the ends of calls around it, whose bands move with the calls.
+    fn waits(steps: &[AskedStep]) -> bool {
+        division::divider(steps).is_some_and(|divider| division::is_joined(steps, divider))
+    }
+
     /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
     fn is_another(&self, scope: &RecordedScope) -> bool {
         let steps = self.played.as_ref().map_or(0, |played| played.steps.len());
@@ -615,7 +631,6 @@ impl Playing<'_> {
             parsed,
             recorded: recorded.clone(),
             path: Path::new(division::asked(&steps), Inside::weight),
-            steps,
             counts,
             joined,
             around: self.asked.around.to_vec(),
@@ -623,6 +638,8 @@ impl Playing<'_> {
             flame,
             hits,
             spans,
+            reads_each: !self.question.asks_for_sums() || Self::waits(&steps),
+            steps,
             threads: hits::Threads::default(),
             ages,
             slow_from_ns: u64::MAX,
@@ -663,6 +680,9 @@ fn new_flame(
     // Where it is not compared with another, that is not looked at.
     let mut flame = Flame::new(variant.kind, before, steps, calls, ages, now_ns).comparable();
     flame.maintain(variant.over, now_ns);
+    if !request.difference {
+        flame = flame.without_observations();
+    }
     Ok(flame)
 }
 
@@ -683,7 +703,9 @@ impl Played {
             }
         }
         self.now_ns = batch.to_ns;
-        self.read();
+        if self.reads_each {
+            self.read();
+        }
     }
 
     fn take_summary(&mut self, summary: Summary) {
@@ -705,7 +727,9 @@ impl Played {
         }
         self.now_ns = batch.to_ns;
         self.summed_until_ns = batch.to_ns;
-        self.read();
+        if self.reads_each {
+            self.read();
+        }
     }
 
     /// Takes records, and what was counted on their way.
