@@ -28,6 +28,7 @@ pub struct Run {
     /// Calls that exceptions, `longjmp` or switches of stacks have ended, or that are of functions without a plan.
     left: u64,
     steps: u64,
+    signals: u64,
     threads: HashMap<i32, Thread>,
     modules: Vec<Module>,
     mapped: Vec<Mapped>,
@@ -64,6 +65,8 @@ struct Call {
     returns_to: u64,
     entered: u32,
     has_left: bool,
+    /// A handler has run meanwhile: an instruction that it interrupts can be seen twice.
+    is_interrupted: bool,
 }
 
 impl Run {
@@ -77,6 +80,12 @@ impl Run {
         }
         let here = self.place(program, stop);
         let mut thread = self.threads.remove(&stop.thread).unwrap_or_default();
+        if stop.signal.is_some() {
+            self.signals += 1;
+            for call in &mut thread.calls {
+                call.is_interrupted = true;
+            }
+        }
         if let Some(last) = thread.last {
             self.leave(&mut thread, last, here, stop);
             if last.stack_pointer.abs_diff(stop.registers.rsp) > ONE_STACK {
@@ -199,6 +208,7 @@ impl Run {
             let from = thread.last.map_or(0, |last| last.address);
             let Planned {
                 name,
+                entry,
                 loops,
                 never_ends,
                 ..
@@ -217,8 +227,8 @@ impl Run {
             }
             match call.entered {
                 1 => {}
-                0 => wrong("does not pass where its entry is planned"),
-                2.. if *loops => {}
+                0 => wrong(&format!("does not pass {entry:#x}, where its entry is planned")),
+                2.. if *loops || call.is_interrupted => {}
                 2.. => wrong("passes several times where its entry is planned"),
             }
         }
@@ -256,6 +266,7 @@ impl Run {
                         returns_to,
                         entered: 0,
                         has_left: false,
+                        is_interrupted: false,
                     }),
                     None => self.left += 1,
                 }
@@ -283,8 +294,9 @@ impl Display for Run {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} steps, {} threads, {} calls that ended, {} that were left",
+            "{} steps, {} signals, {} threads, {} calls that ended, {} that were left",
             self.steps,
+            self.signals,
             self.threads.len(),
             self.ended,
             self.left
