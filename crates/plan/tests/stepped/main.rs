@@ -49,7 +49,7 @@ fn entries_and_ends_of_calls_are_where_the_plan_has_them() {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let run = watch(Stepping::start(&mut command), 400_000);
+        let run = watch(Stepping::start(&mut command), 300_000);
         check(program, &run);
         assert!(run.ended > 500, "{run}");
     }
