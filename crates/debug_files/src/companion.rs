@@ -68,7 +68,7 @@ impl Wanted {
         }
     }
 
-    /// By a build-id, in a file of this name as well: none is read whole to tell whether it is the one.
+    /// By a build-id, in a file of this name as well. By it, none is read whole to tell whether it is the one.
     #[must_use]
     pub fn by_build_id_and_name(build_id: Vec<u8>, name: Option<&Path>, owner: u32) -> Self {
         Self {
@@ -92,6 +92,15 @@ impl Wanted {
         files
             .filter_map(|file| Some(FileKey::of(&file.metadata().ok()?)))
             .collect()
+    }
+
+    /// The files in the usual places that may be the one, for those who read their headers alone: whether a build-id is that of the
+    /// module is still to be asked.
+    #[must_use]
+    pub fn opened(&self, home: &Home) -> Vec<File> {
+        let candidates = self.candidates(home);
+        let files = candidates.iter().flat_map(|path| home.open(path));
+        files.filter(|file| self.may_own(file)).collect()
     }
 
     /// The usual places.

@@ -3,7 +3,10 @@
 use std::sync::{Arc, LazyLock};
 
 use profiler_debug_files::Unfolded;
-use profiler_elf::Bytes;
+use profiler_elf::{
+    Bytes,
+    facts::{Facts, Mark},
+};
 use profiler_plan::{
     DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex,
     hazards::{Hazards, ModuleHazards, exit_method},
@@ -28,6 +31,21 @@ pub fn run(data: &[u8]) {
     }
     let _ = Segments::read(data).load_bias(0, 0);
     let _ = DebugIndex::new(data);
+    let read = |bytes: &mut [u8], at: u64| {
+        let from = usize::try_from(at)
+            .ok()
+            .and_then(|at| data.get(at..)?.get(..bytes.len()));
+        from.is_some_and(|from| {
+            bytes.copy_from_slice(from);
+            true
+        })
+    };
+    let marks = [
+        Mark::Shared("malloc"),
+        Mark::Section(".text"),
+        Mark::Compiler("GCC"),
+    ];
+    let _ = Facts::read(&read, &marks);
     let hazards = ModuleHazards::scan("/fuzzed", data);
     let bytes: Bytes = Arc::new(data.to_vec());
     if let Ok(index) = ModuleIndex::new(Arc::clone(&bytes)) {

@@ -326,9 +326,7 @@ fn executable(shared: &Shared, pid: u32) -> Option<Executable> {
 
 /// Reads the headers of an executable, and of what was split off from it where it lacks something.
 fn read(file: &File, owner: u32, home: impl FnOnce() -> Home) -> Option<Executable> {
-    let marks = MARKS.map(|(mark, _)| mark);
-    let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).is_ok();
-    let facts = Facts::read(&read, &marks).ok()?;
+    let facts = facts(file, &MARKS.map(|(mark, _)| mark))?;
     let mut known = Executable {
         symbols: match facts.symbols {
             Symbols::None => "none",
@@ -345,17 +343,36 @@ fn read(file: &File, owner: u32, home: impl FnOnce() -> Home) -> Option<Executab
     };
     if let (DebugInfo::None, Some(build_id)) = (facts.debug_info, facts.build_id) {
         let link = facts.debug_link.as_deref().map(bytes_as_path);
-        let found = Wanted::by_build_id_and_name(build_id, link, owner).find(&home());
-        if let Some((separate, _)) = found {
-            if separate.has_section(".debug_info") {
-                known.debug_info = "separate";
-            }
-            if facts.symbols != Symbols::Full && separate.has_section(".symtab") {
-                known.symbols = "separate";
-            }
+        let wanted = Wanted::by_build_id_and_name(build_id, link, owner);
+        let separate = split_off(&wanted, &home());
+        if separate.debug_info != DebugInfo::None {
+            known.debug_info = "separate";
+        }
+        if facts.symbols != Symbols::Full && separate.symbols == Symbols::Full {
+            known.symbols = "separate";
         }
     }
     Some(known)
+}
+
+/// What the file has that was split off; nothing where there is none. It is told by its build-id, of headers that are read as those of
+/// the executable: whoever made it may have made it as long as can be.
+fn split_off(wanted: &Wanted, home: &Home) -> Facts {
+    let Some(build_id) = wanted.build_id() else {
+        return Facts::default();
+    };
+    let files = wanted.opened(home);
+    let mut found = files.iter().filter_map(|file| facts(file, &[]));
+    let is_it = |facts: &Facts| {
+        let has_more = facts.debug_info != DebugInfo::None || facts.symbols == Symbols::Full;
+        facts.build_id.as_deref() == Some(build_id) && has_more
+    };
+    found.find(is_it).unwrap_or_default()
+}
+
+fn facts(file: &File, marks: &[Mark]) -> Option<Facts> {
+    let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).is_ok();
+    Facts::read(&read, marks).ok()
 }
 
 fn bytes_as_path(bytes: &[u8]) -> &Path {
