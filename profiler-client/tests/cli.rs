@@ -72,7 +72,16 @@ fn processes_and_functions_are_listed() {
     assert_status(&output, 0);
     assert_eq!(
         stdout(&output),
-        "PID   UID  THREADS  COMMAND\n  7  1000        4  server --listen \\u{1b}[31m\n"
+        "PID   UID  THREADS  SYMBOLS   DEBUG  RUNTIME  IN              COMMAND\n  \
+         7  1000        4  separate  lines  ?        docker \\u{1b}1  server --listen \\u{1b}[31m\n"
+    );
+    let output = run(&fake, &["ps", "server", "--json"]);
+    let listed: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    assert_eq!(
+        listed,
+        serde_json::json!({"type": "process", "schema": 1, "pid": 7, "uid": 1000, "threads": 4,
+            "executable": "/usr/bin/server", "command": "server --listen \u{1b}[31m", "symbols": "separate",
+            "debug_info": "lines", "runtime": null, "container": "docker \u{1b}1", "unit": null})
     );
     assert_status(&run(&fake, &["ps", "nosuch"]), 3);
     let output = run(&fake, &["functions", "-p", "7"]);

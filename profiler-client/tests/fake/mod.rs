@@ -226,6 +226,9 @@ impl target::TargetService for Service {
             threads: 4,
             executable: "/usr/bin/server".into(),
             command: "server --listen \x1b[31m".into(),
+            symbols: "separate".into(),
+            debug_info: "lines".into(),
+            container: "docker \x1b1".into(),
             ..v1::Process::default()
         };
         let processes = if process.command.contains(&pattern) {
