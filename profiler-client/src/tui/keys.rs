@@ -83,7 +83,12 @@ impl Binding {
             _ => true,
         };
         let asks_for_calls = match self.action {
-            Action::Inside | Action::Nudge(_) | Action::Part(_) | Action::Undo | Action::EditScope => true,
+            Action::Inside
+            | Action::Nudge(_)
+            | Action::Part(_)
+            | Action::Undo
+            | Action::Redo
+            | Action::EditScope => true,
             Action::Enter => self.on.is_for(Some(Pane::Top)),
             _ => false,
         };
@@ -438,6 +443,13 @@ pub static KEYS: &[Binding] = &[
         Action::Undo,
         "undo",
         "take the last edit of the scope back",
+    ),
+    bind(
+        &[key('U')],
+        On::Panes,
+        Action::Redo,
+        "",
+        "make the edit again that was taken back last",
     ),
     bind(
         &[of(KeyCode::Esc)],

@@ -84,6 +84,8 @@ pub enum Action {
     Back,
     /// The last edit of the scope is taken back.
     Undo,
+    /// To the scope and screen that the last undo left.
+    Redo,
     /// The threshold at another percentile.
     Nudge(Towards),
     /// Another part of the recording.

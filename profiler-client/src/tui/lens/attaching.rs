@@ -168,6 +168,7 @@ pub(super) fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
     lens.attaching = true;
     lens.frozen = false;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    lens.ahead = Vec::new();
     Effect::Attach {
         target,
         scope: lens.scope.clone(),
@@ -205,6 +206,7 @@ pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     }
     lens.attaching = true;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    lens.ahead = Vec::new();
     if let Some(left) = left {
         lens.scope = left;
     }

@@ -164,6 +164,8 @@ pub struct Lens {
     /// Edits that the service has not answered.
     edits: u32,
     trail: Vec<Before>,
+    /// What was left by taking edits back, until another one is made.
+    ahead: Vec<Before>,
     /// The trail when all edits were answered.
     settled: Vec<Before>,
     /// What was asked for last, of what follows from the screen.

@@ -108,7 +108,7 @@ fn action() -> impl Strategy<Value = Action> {
         6 => typing.prop_map(Action::Type),
         2 => (any::<u16>(), any::<u16>()).prop_map(|(columns, rows)| Action::Resized(Size { columns, rows })),
         12 => prop::sample::select(vec![
-            Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Sort,
+            Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Redo, Action::Sort,
             Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
             Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
             Action::Mark, Action::Threshold, Action::Picture, Action::By, Action::Collapse, Action::AtLeast,
@@ -319,11 +319,24 @@ fn the_four_steps_take_a_key_each() {
     do_all(&mut lens, &mut service, Action::Values);
     assert_eq!(lens.pane, Pane::Hits);
     assert_eq!(service.now(), lens.scope);
+    let end = (lens.scope.clone(), lens.pane);
     for scope in ["handle[>= p95]", "handle", ""] {
         do_all(&mut lens, &mut service, Action::Undo);
         assert_eq!(lens.scope, scope);
     }
     assert_eq!(lens.pane, Pane::Top, "where it began");
+    // And forward again, to where it ended.
+    for scope in ["handle", "handle[>= p95]", &end.0] {
+        do_all(&mut lens, &mut service, Action::Redo);
+        assert_eq!((lens.scope.as_str(), service.now().as_str()), (scope, scope));
+    }
+    assert_eq!((lens.scope.clone(), lens.pane), end);
+    do_all(&mut lens, &mut service, Action::Undo);
+    // Another edit leaves what was ahead.
+    do_all(&mut lens, &mut service, Action::Nudge(Towards::Slower));
+    let scope = lens.scope.clone();
+    do_all(&mut lens, &mut service, Action::Redo);
+    assert_eq!((lens.scope, lens.notice.is_some()), (scope, true));
 }
 
 #[test]

@@ -48,6 +48,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Undo => undo(lens),
+        Action::Redo => redo(lens),
         Action::Nudge(towards) => nudge(lens, towards),
         Action::Part(part) => move_part(lens, part, data),
         Action::Mark => {
@@ -134,6 +135,7 @@ fn refused(lens: &mut Lens, message: String, scope: String) {
         lens.go_back(before.clone());
     }
     lens.trail = lens.settled.clone();
+    lens.ahead.clear();
     lens.scope = scope;
     lens.notice = Some(message);
 }
@@ -159,6 +161,7 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
                 lens.trail.remove(0);
             }
             lens.trail.push(lens.here());
+            lens.ahead.clear();
             lens.edits = lens.edits.saturating_add(1);
             lens.scope.clone_from(&scope);
             vec![Effect::SetScope(scope)]
@@ -400,7 +403,11 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
         return Vec::new();
     }
     match lens.trail.pop() {
-        Some(before) => lens.go_back(before),
+        Some(before) => {
+            // No longer than the trail, which it came from.
+            lens.ahead.push(lens.here());
+            lens.go_back(before);
+        }
         // Somebody else's edits of a session that is shared can be taken back too.
         None if matches!(lens.target, Some(Target::Session(_))) => {}
         None => {
@@ -415,6 +422,22 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
     }
     lens.edits = lens.edits.saturating_add(1);
     vec![Effect::Undo]
+}
+
+/// As [`set_scope`] with what the last undo left.
+fn redo(lens: &mut Lens) -> Vec<Effect> {
+    if lens.target.is_none() || lens.attaching || lens.edits >= MAX_EDITS {
+        return Vec::new();
+    }
+    let Some(next) = lens.ahead.pop() else {
+        lens.notice = Some("No edit was taken back.".to_owned());
+        return Vec::new();
+    };
+    let ahead = std::mem::take(&mut lens.ahead);
+    let effects = set_scope(lens, Ok(next.scope.clone()));
+    lens.go_back(next);
+    lens.ahead = ahead;
+    effects
 }
 
 fn copy(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
