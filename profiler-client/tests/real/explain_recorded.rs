@@ -47,10 +47,9 @@ fn what_slow_calls_of_a_recording_do_is_said() {
     for retry in findings.iter().filter(of_retry) {
         assert!(retry["difference"]["low"].as_f64().unwrap() < 0.1, "{retry:#}");
     }
-    assert!(
-        object["looked_at"].as_u64() == object["calls"].as_u64(),
-        "{object:#}"
-    );
+    // All calls are compared; one may have ended as the recording began.
+    let [looked_at, calls] = ["looked_at", "calls"].map(|key| object[key].as_u64().unwrap());
+    assert!(calls > 100 && looked_at.abs_diff(calls) <= 2, "{object:#}");
 
     record(&["handle/compress", "--calls"]);
     let object = surest("handle[> 1500us]");
