@@ -6,7 +6,7 @@ use ratatui::layout::Position;
 use super::{
     data::Data,
     keys,
-    lens::{Action, Lens, Mouse},
+    lens::{Action, Item, Lens, Mouse, Spot},
     view::Spots,
 };
 
@@ -33,6 +33,11 @@ pub fn action(event: MouseEvent, spots: &Spots, lens: &Lens, data: &Data) -> Opt
                     .map_or(Action::Nothing, |spot| Action::Point { spot, row: event.row }),
             )
         }
+        MouseEventKind::Drag(MouseButton::Left) if lens.input.is_none() => {
+            let spot = spots.at(Position::new(event.column, event.row), data)?;
+            let is_bar = matches!(spot, Spot::Item(Item::Bar(_)));
+            is_bar.then_some(Action::Drag { spot, row: event.row })
+        }
         _ => None,
     }
 }
@@ -48,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::tui::{
-        lens::{Effect, Item, Move, Overlay, Pane, Spot, Target, Typing, update},
+        lens::{Effect, Move, Overlay, Pane, Target, Typing, update},
         sample,
         view::{
             self,
@@ -278,6 +283,44 @@ mod tests {
             let turned = action(event(kind, Position::ORIGIN), &spots, &lens, &data);
             assert_eq!(turned, Some(Action::Move(towards)));
         }
+    }
+
+    #[test]
+    fn the_threshold_is_drawn_from_bar_to_bar_and_one_undo_takes_it_back() {
+        let (mut lens, data) = pane(Pane::Latency);
+        let before = lens.scope.clone();
+        let frame = Frame::draw(&mut lens, &data);
+        let bars: Vec<Position> = AREA
+            .rows()
+            .map(|row| Position::new(40, row.y))
+            .filter(|at| matches!(frame.spots.at(*at, &data), Some(Spot::Item(Item::Bar(_)))))
+            .collect();
+        assert!(bars.len() >= 4, "{}", bars.len());
+        let drag = |at, lens: &Lens| {
+            let event = event(MouseEventKind::Drag(MouseButton::Left), at);
+            action(event, &frame.spots, lens, &data)
+        };
+        let click = frame.click(bars[0], &lens, &data).unwrap();
+        update(&mut lens, click, &data);
+        // Trembling on it does nothing.
+        let on_it = drag(bars[0], &lens).unwrap();
+        assert_eq!(update(&mut lens, on_it, &data), []);
+        let mut scopes = vec![before.clone()];
+        for at in &bars[1..] {
+            let drawn = drag(*at, &lens).unwrap();
+            let effects = update(&mut lens, drawn, &data);
+            assert_eq!(effects, [Effect::SetScope(lens.scope.clone())]);
+            assert!(lens.scope.starts_with("handle[>= "), "{}", lens.scope);
+            assert!(!scopes.contains(&lens.scope), "{}", lens.scope);
+            scopes.push(lens.scope.clone());
+        }
+        // A click there is one that selects.
+        let last = *bars.last().unwrap();
+        let click = frame.click(last, &lens, &data).unwrap();
+        assert_eq!(update(&mut lens, click, &data), []);
+        let edits = u32::try_from(scopes.len() - 1).unwrap();
+        assert_eq!(update(&mut lens, Action::Undo, &data), [Effect::Undo(edits)]);
+        assert_eq!(lens.scope, before);
     }
 
     #[test]

@@ -31,11 +31,12 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 /// Whether the mouse is, while the terminal is.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
-/// Asks for buttons and the wheel, with places in decimal digits. Moves are of no use here, and there are many.
-const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+/// Asks for buttons, moves while one is down, and the wheel, with places in decimal digits. Other moves are of no use here, and
+/// there are many.
+const MOUSE_ON: &str = "\x1b[?1002h\x1b[?1006h";
 
 /// Leaves them to the terminal, which selects text by them.
-const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l";
 
 /// The hook is set once.
 static HOOK: Once = Once::new();

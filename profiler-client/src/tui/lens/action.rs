@@ -72,6 +72,13 @@ pub enum Action {
         /// The row of the screen that it stands on, where it stays.
         row: u16,
     },
+    /// The mouse was drawn there with its button down: from a bar to another one, the threshold goes along.
+    Drag {
+        /// What is there.
+        spot: Spot,
+        /// The row of the screen that it stands on.
+        row: u16,
+    },
     /// The mouse selects here, or text of the terminal.
     Mouse,
     /// What is selected, one step further in.

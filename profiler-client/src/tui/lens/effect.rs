@@ -52,8 +52,8 @@ pub enum Effect {
     Detach,
     /// The session's scope becomes another.
     SetScope(String),
-    /// The session's last edit is taken back.
-    Undo,
+    /// So many of the session's edits are taken back, the last ones.
+    Undo(u32),
     /// Another flame view.
     Flame(FlameView),
     /// The source of a function or line.

@@ -89,6 +89,8 @@ impl Default for Size {
 #[derive(Clone, Debug, PartialEq)]
 struct Before {
     scope: String,
+    /// Edits that led on from there and are taken back together.
+    edits: u32,
     pane: Pane,
     zoom: Vec<FrameId>,
     source: Option<String>,
@@ -178,6 +180,18 @@ struct Pointed {
     spot: Spot,
     /// The row of the screen that it stood on.
     row: u16,
+    /// The threshold was drawn there.
+    is_threshold: bool,
+}
+
+impl Pointed {
+    const fn at(spot: Spot, row: u16) -> Self {
+        Self {
+            spot,
+            row,
+            is_threshold: false,
+        }
+    }
 }
 
 /// What follows from the screen, and so is asked for when that changes.
@@ -346,6 +360,7 @@ impl Lens {
     fn here(&self) -> Before {
         Before {
             scope: self.scope.clone(),
+            edits: 1,
             pane: self.pane,
             zoom: self.zoom.clone(),
             source: self.source.clone(),
@@ -357,6 +372,7 @@ impl Lens {
     fn go_back(&mut self, before: Before) {
         let Before {
             scope,
+            edits: _,
             pane,
             zoom,
             source,

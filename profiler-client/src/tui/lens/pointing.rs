@@ -1,6 +1,10 @@
 //! What a click does.
 
-use super::{Effect, Item, Lens, Mouse, Pointed, Spot, enter::enter, update::show};
+use super::{
+    Effect, Item, Lens, MAX_EDITS, Mouse, Pointed, Spot,
+    enter::enter,
+    update::{show, threshold},
+};
 use crate::tui::data::Data;
 
 impl Lens {
@@ -24,7 +28,8 @@ pub(super) fn point(lens: &mut Lens, now: Pointed, before: Option<&Pointed>, dat
         Spot::Item(item) => item.clone(),
         Spot::Value { hit, .. } => Item::Hit(*hit),
     };
-    if before.is_some_and(|before| before.spot == now.spot) && lens.selection() == Some(&item) {
+    let is_second = before.is_some_and(|before| before.spot == now.spot && !before.is_threshold);
+    if is_second && lens.selection() == Some(&item) {
         return enter(lens, data);
     }
     if let Item::Line(_) = item {
@@ -36,6 +41,33 @@ pub(super) fn point(lens: &mut Lens, now: Pointed, before: Option<&Pointed>, dat
     lens.select(item);
     lens.pointed = Some(now);
     Vec::new()
+}
+
+/// The mouse was drawn from what was pointed at `before` to another bar: calls are slow from there on. All of that is one edit,
+/// which one undo takes back.
+pub(super) fn drag(lens: &mut Lens, now: Pointed, before: Option<Pointed>, data: &Data) -> Vec<Effect> {
+    let (Some(before), Spot::Item(bar @ Item::Bar(_))) = (before, &now.spot) else {
+        return Vec::new();
+    };
+    let stays = before.spot == now.spot || !matches!(before.spot, Spot::Item(Item::Bar(_)));
+    if stays || lens.edits >= MAX_EDITS {
+        lens.pointed = Some(before);
+        return Vec::new();
+    }
+    lens.mark = None;
+    lens.select(bar.clone());
+    lens.pointed = Some(Pointed {
+        is_threshold: true,
+        ..now
+    });
+    let effects = threshold(lens, data);
+    if before.is_threshold && !effects.is_empty() && lens.trail.len() > 1 {
+        lens.trail.pop();
+        if let Some(first) = lens.trail.last_mut() {
+            first.edits = first.edits.saturating_add(1);
+        }
+    }
+    effects
 }
 
 /// The mouse selects here, or text of the terminal.

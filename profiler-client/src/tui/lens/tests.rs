@@ -53,11 +53,11 @@ impl Service {
                 self.scopes.push(scope.clone());
                 Some(Action::Edited { scope: scope.clone() })
             }
-            Effect::Undo if self.scopes.len() > 1 => {
-                self.scopes.pop();
+            Effect::Undo(edits) if self.scopes.len() > *edits as usize => {
+                self.scopes.truncate(self.scopes.len() - *edits as usize);
                 Some(Action::Edited { scope: self.now() })
             }
-            Effect::Undo => Some(Action::Refused {
+            Effect::Undo(_) => Some(Action::Refused {
                 message: "There is no edit.".to_owned(),
                 scope: self.now(),
             }),

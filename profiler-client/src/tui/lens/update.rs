@@ -38,7 +38,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             crate::tui::moves::step(lens, towards, data);
             Vec::new()
         }
-        Action::Point { spot, row } => pointing::point(lens, Pointed { spot, row }, pointed.as_ref(), data),
+        Action::Point { spot, row } => pointing::point(lens, Pointed::at(spot, row), pointed.as_ref(), data),
+        Action::Drag { spot, row } => pointing::drag(lens, Pointed::at(spot, row), pointed, data),
         Action::Mouse => pointing::change_mouse(lens),
         Action::Enter => enter(lens, data),
         Action::Inside => inside(lens, data),
@@ -276,7 +277,7 @@ fn mark(lens: &mut Lens) {
 }
 
 /// Calls are slow from the selected bar on.
-fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+pub(super) fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let Some(bars) = data.selected_bars(lens) else {
         lens.notice = Some("Select a bar first (↑ and ↓): calls are slow from it on.".to_owned());
         return Vec::new();
@@ -402,8 +403,10 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
     if lens.edits >= MAX_EDITS {
         return Vec::new();
     }
+    let mut edits = 1;
     match lens.trail.pop() {
         Some(before) => {
+            edits = before.edits;
             // No longer than the trail, which it came from.
             lens.ahead.push(lens.here());
             lens.go_back(before);
@@ -421,7 +424,7 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
         }
     }
     lens.edits = lens.edits.saturating_add(1);
-    vec![Effect::Undo]
+    vec![Effect::Undo(edits)]
 }
 
 /// As [`set_scope`] with what the last undo left.

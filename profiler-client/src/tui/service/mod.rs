@@ -142,7 +142,8 @@ impl Reports {
 #[derive(Debug)]
 enum Edit {
     Set(String),
-    Undo,
+    /// So many edits are taken back.
+    Undo(u32),
 }
 
 /// What sessions are made with.
@@ -324,7 +325,7 @@ impl Service {
                 self.list_choices();
             }
             Effect::SetScope(scope) => self.edit(Edit::Set(scope)),
-            Effect::Undo => self.edit(Edit::Undo),
+            Effect::Undo(edits) => self.edit(Edit::Undo(edits)),
             Effect::Flame(wanted) => {
                 if let Some(flame) = &self.flame {
                     flame.send_replace(wanted);

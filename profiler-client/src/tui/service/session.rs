@@ -164,8 +164,8 @@ impl Edits {
                 let request = v1::SetScopeRequest { name, scope };
                 self.client.set_scope(request).await?.into_inner().session
             }
-            Edit::Undo => {
-                let edit = Some(v1::edit_scope_request::Edit::Undo(1));
+            Edit::Undo(edits) => {
+                let edit = Some(v1::edit_scope_request::Edit::Undo(edits));
                 let request = v1::EditScopeRequest { name, edit };
                 self.client.edit_scope(request).await?.into_inner().session
             }
