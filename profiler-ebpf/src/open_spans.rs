@@ -9,7 +9,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{span, task};
+use crate::{atomic, span, task};
 
 /// What the loop over the open spans carries along.
 #[repr(C)]
@@ -19,7 +19,7 @@ struct Cursor {
     out: *mut SpanRef,
     /// Spans to visit.
     depth: u32,
-    /// What this sample took of the thread so far.
+    /// What this program took of the thread.
     taken_ns: u64,
 }
 
@@ -166,15 +166,14 @@ unsafe extern "C" fn count_one(index: u32, cursor: *mut c_void) -> i64 {
     0
 }
 
-/// Keeps what was taken of one span.
+/// Keeps what was taken of one span. In one instruction, as a sample can come in between, which takes of it too.
 unsafe extern "C" fn take_off_one(index: u32, cursor: *mut c_void) -> i64 {
     // SAFETY: as in `write_span`.
     unsafe {
         let cursor = &*cursor.cast::<Cursor>();
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
         let span = span.add(index as usize & (MAX_DEPTH - 1));
-        let taken_ns = &raw mut (*span).taken_ns;
-        taken_ns.write_volatile(taken_ns.read_volatile().wrapping_add(cursor.taken_ns));
+        atomic::add(&raw mut (*span).taken_ns, cursor.taken_ns);
     }
     0
 }

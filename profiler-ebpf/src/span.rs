@@ -330,7 +330,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let top = (*state).depth.wrapping_sub(1);
         let span = span_at(state, top);
         pop(state, span);
-        // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
+        // What samples and readings took is not the call's, which must not seem slow for being looked at.
         let taken_ns = (&raw const (*span).taken_ns).read_volatile();
         let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(taken_ns);
         if (*slot).flags & ProbeSlot::DECIDES != 0 && is_refused(ctx, slot, span, duration_ns) {
