@@ -24,8 +24,8 @@ pub struct OpenSpan {
     pub sequence: u32,
     /// The return address's lower half, where [`crate::probe::Cookie::STACKS_SWITCH`] asks for it; else 0.
     pub return_address: u32,
-    /// Time that samples which hit it, and the reading of values in it, took of the thread; its duration is less by this.
-    pub taken_ns: u64,
+    /// Time that the samples which hit it took of the thread; its duration is less by this.
+    pub sampling_ns: u64,
     /// Number of the span that its step is observed inside of; 0 where the step is its scope's first.
     pub parent: u32,
     /// Gates that are open while it is: its own step's, and those of the lines that were reached in it.
@@ -43,7 +43,7 @@ impl OpenSpan {
 
 assert_layout!(OpenSpan, size 56,
     probe at 0, hits at 4, flags at 6, joined at 7, start_ns at 8, stack_pointer at 16, sequence at 24,
-    return_address at 28, taken_ns at 32, parent at 40, own_gates at 44, gates at 48, address at 52);
+    return_address at 28, sampling_ns at 32, parent at 40, own_gates at 44, gates at 48, address at 52);
 
 /// A thread that is off the CPU.
 #[repr(C)]

@@ -82,11 +82,6 @@ pub struct Reading {
     last_fault: u64,
     /// Pages brought in for it.
     tries: u32,
-    /// When the program began on it, how often the thread had left the CPU by then, and what had been taken of its innermost
-    /// span.
-    begun_ns: u64,
-    departures: u64,
-    taken_ns: u64,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -181,7 +176,6 @@ unsafe fn record<const PAGES_IN: bool>(
         if take_stack(ctx, reading, slot) {
             write::<PAGES_IN>(reading, slot, probe, parent, cookie);
         }
-        take_off(reading);
     }
 }
 
@@ -202,13 +196,13 @@ unsafe fn look<const PAGES_IN: bool>(
             return;
         }
         begin(reading, Registers::new(ctx));
-        if passes::<PAGES_IN>(reading, slot) {
-            open(probe, parent);
-            if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
-                write::<PAGES_IN>(reading, slot, probe, parent, cookie);
-            }
+        if !passes::<PAGES_IN>(reading, slot) {
+            return;
         }
-        take_off(reading);
+        open(probe, parent);
+        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
+            write::<PAGES_IN>(reading, slot, probe, parent, cookie);
+        }
     }
 }
 
@@ -332,9 +326,12 @@ pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
         if (*slot).required > 0 && !is_as_asked::<PAGES_IN>(ctx, slot) {
             return;
         }
+        // Before the span opens: the time that it takes is not the call's.
+        let is_recorded = (*slot).flags & HitSlot::RECORD != 0 && may_record(slot);
+        let is_taken = is_recorded && take_entry::<PAGES_IN>(ctx, slot);
         open_span(ctx, cookie);
-        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
-            write_entry::<PAGES_IN>(ctx, slot, cookie);
+        if is_recorded {
+            send_entry(ctx, slot, cookie, is_taken);
         }
     }
 }
@@ -358,55 +355,71 @@ unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
             return false;
         }
         begin(reading, Registers::new(ctx));
-        let passes = passes::<PAGES_IN>(reading, slot);
-        take_off(reading);
-        passes
+        passes::<PAGES_IN>(reading, slot)
     }
 }
 
-/// Records the beginning of a span with its values.
+/// Reads the values that are recorded of a span's beginning.
 ///
 /// # Safety
 /// Live map values, `reading` at the place.
 #[inline(always)]
-pub unsafe fn write_beginning<const PAGES_IN: bool>(
-    reading: *mut Reading,
-    slot: *mut HitSlot,
-    cookie: Cookie,
-    sequence: u32,
-) {
+pub unsafe fn read_beginning<const PAGES_IN: bool>(reading: *mut Reading, slot: *mut HitSlot) {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*slot).values > 0 {
+            let first = (*slot).first_plan.wrapping_add((*slot).required);
+            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
+        }
+    }
+}
+
+/// Hands over what was read of a span's beginning. `sequence` is the span's.
+///
+/// # Safety
+/// Live map values, `reading` after [`read_beginning`].
+#[inline(always)]
+pub unsafe fn send_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie, sequence: u32) {
     // SAFETY: the caller's.
     unsafe {
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
         set!((*header).flags, (*reading).has_stack | HitHeader::ENTRY);
         set!((*header).parent, u64::from(sequence));
-        if (*slot).values > 0 {
-            let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
-        }
         emit(reading, slot, cookie);
     }
 }
 
-/// Records the beginning of the span that has just been opened, and asks for its end.
+/// Takes down the values and the stack of a call that is about to begin; if it cannot, it is counted why. A function of its own for
+/// its share of the stack.
 #[inline(never)]
-unsafe fn write_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
+unsafe fn take_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
     // SAFETY: live map values.
     unsafe {
         let reading = reading();
         if reading.is_null() {
             atomic::add(&raw mut (*slot).no_state, 1);
-            return;
-        }
-        let sequence = span::ask_for_end(cookie.probe(), Registers::new(ctx).stack_pointer(), (*slot).opens);
-        if sequence == 0 {
-            return;
+            return false;
         }
         begin(reading, Registers::new(ctx));
-        if take_stack(ctx, reading, slot) {
-            write_beginning::<PAGES_IN>(reading, slot, cookie, sequence);
+        if !take_stack(ctx, reading, slot) {
+            return false;
         }
-        take_off(reading);
+        read_beginning::<PAGES_IN>(reading, slot);
+        true
+    }
+}
+
+/// Asks for the end of the span that has just been opened, and hands over what was taken down of it, if it was. A function of its own
+/// for its share of the stack.
+#[inline(never)]
+unsafe fn send_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie, is_taken: bool) {
+    // SAFETY: live map values.
+    unsafe {
+        let sequence = span::ask_for_end(cookie.probe(), Registers::new(ctx).stack_pointer(), (*slot).opens);
+        let reading = reading();
+        if sequence != 0 && is_taken && !reading.is_null() {
+            send_beginning(reading, slot, cookie, sequence);
+        }
     }
 }
 
@@ -437,7 +450,6 @@ pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
         read::<false>(reading, first, first.wrapping_add((*slot).followed), true);
         write_header(reading, probe, bpf_ktime_get_ns());
         send(reading);
-        take_off(reading);
     }
 }
 
@@ -478,8 +490,6 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
         let refused = (*reading).rejected != 0;
         if is_of_kernel {
             place::end(reading);
-        } else {
-            take_off(reading);
         }
         if refused { SpanEnd::REFUSED } else { 0 }
     }
@@ -554,25 +564,6 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
         set!((*reading).paged_in, 0);
         set!((*reading).last_fault, u64::MAX);
         set!((*reading).tries, 0);
-        set!((*reading).begun_ns, bpf_ktime_get_ns());
-        set!((*reading).departures, task::departures());
-        set!((*reading).taken_ns, span::taken_of_innermost());
-    }
-}
-
-/// Takes off the thread's open spans what the program took of them since [`begin`], without what samples have taken off meanwhile.
-/// Not where the thread has left the CPU, or memory was brought in for it, whose page it might have had to wait for itself:
-/// that time stays the call's. A function of its own for its share of the stack.
-#[inline(never)]
-unsafe fn take_off(reading: *mut Reading) {
-    // SAFETY: a live map value of this thread.
-    unsafe {
-        if (*reading).paged_in != 0 || (*reading).departures != task::departures() {
-            return;
-        }
-        let by_samples = span::taken_of_innermost().wrapping_sub((*reading).taken_ns);
-        let all = bpf_ktime_get_ns().wrapping_sub((*reading).begun_ns);
-        span::take_off(all.saturating_sub(by_samples));
     }
 }
 

@@ -114,7 +114,8 @@ unsafe fn open(
             if sequence != 0
                 && let Some(reading) = place::begin(ctx, slot, REGISTERS_BYTES)
             {
-                hit::write_beginning::<false>(reading, slot, cookie, sequence);
+                hit::read_beginning::<false>(reading, slot);
+                hit::send_beginning(reading, slot, cookie, sequence);
                 place::end(reading);
             }
         }

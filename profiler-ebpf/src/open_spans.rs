@@ -9,7 +9,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, span, task};
+use crate::{span, task};
 
 /// What the loop over the open spans carries along.
 #[repr(C)]
@@ -19,8 +19,8 @@ struct Cursor {
     out: *mut SpanRef,
     /// Spans to visit.
     depth: u32,
-    /// What this program took of the thread.
-    taken_ns: u64,
+    /// What this sample took of the thread so far.
+    sampling_ns: u64,
 }
 
 /// Where a thread is whose open spans are looked at.
@@ -107,8 +107,8 @@ pub unsafe fn write(state: *mut ThreadState, out: *mut SpanRef, depth: u32) {
 
 /// Marks a thread's open spans as hit, and keeps what that took of them.
 #[inline(always)]
-pub fn count_hit(state: *mut ThreadState, depth: u32, taken_ns: u64) {
-    for_each_span(state, ptr::null_mut(), depth, taken_ns, count_one);
+pub fn count_hit(state: *mut ThreadState, depth: u32, sampling_ns: u64) {
+    for_each_span(state, ptr::null_mut(), depth, sampling_ns, count_one);
 }
 
 /// Keeps what was taken of a thread's open spans, which does not make anybody ask for their ends.
@@ -122,14 +122,14 @@ fn for_each_span(
     state: *mut ThreadState,
     out: *mut SpanRef,
     depth: u32,
-    taken_ns: u64,
+    sampling_ns: u64,
     each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
 ) {
     let mut cursor = Cursor {
         state,
         out,
         depth,
-        taken_ns,
+        sampling_ns,
     };
     // SAFETY: the callback takes a `Cursor`, which outlives the call.
     unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
@@ -159,21 +159,22 @@ unsafe extern "C" fn count_one(index: u32, cursor: *mut c_void) -> i64 {
         let cursor = &*cursor.cast::<Cursor>();
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
         let span = span.add(index as usize & (MAX_DEPTH - 1));
-        let (hits, taken_ns) = (&raw mut (*span).hits, &raw mut (*span).taken_ns);
-        taken_ns.write_volatile(taken_ns.read_volatile().wrapping_add(cursor.taken_ns));
+        let (hits, sampling_ns) = (&raw mut (*span).hits, &raw mut (*span).sampling_ns);
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
         hits.write_volatile(hits.read_volatile().saturating_add(1));
     }
     0
 }
 
-/// Keeps what was taken of one span. In one instruction, as a sample can come in between, which takes of it too.
+/// Keeps what was taken of one span.
 unsafe extern "C" fn take_off_one(index: u32, cursor: *mut c_void) -> i64 {
     // SAFETY: as in `write_span`.
     unsafe {
         let cursor = &*cursor.cast::<Cursor>();
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
         let span = span.add(index as usize & (MAX_DEPTH - 1));
-        atomic::add(&raw mut (*span).taken_ns, cursor.taken_ns);
+        let sampling_ns = &raw mut (*span).sampling_ns;
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
     }
     0
 }

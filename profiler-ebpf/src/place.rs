@@ -191,7 +191,8 @@ fn enter(registers: *mut c_void, cookie: Cookie) {
             return;
         }
         if let Some(reading) = begin_call(registers, slot) {
-            hit::write_beginning::<false>(reading, slot, cookie, sequence);
+            hit::read_beginning::<false>(reading, slot);
+            hit::send_beginning(reading, slot, cookie, sequence);
         }
     }
 }

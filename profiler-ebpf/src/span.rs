@@ -32,7 +32,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, gate, histogram, hit, maps::PROBES, open_spans, registers::Registers, task};
+use crate::{atomic, emit, gate, histogram, hit, maps::PROBES, registers::Registers, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
@@ -111,7 +111,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         } else {
             0
         };
-        (*span).taken_ns = 0;
+        (*span).sampling_ns = 0;
         (*state).sequence = (*state).sequence.wrapping_add(1);
         (*span).sequence = (*state).sequence;
         gate::open(state, depth, slot, parent);
@@ -164,32 +164,6 @@ pub fn is_innermost(probe: ProbeId, stack_pointer: u64) -> bool {
     unsafe {
         let depth = (*state).depth;
         depth > 0 && is(span_at(state, depth - 1), probe, stack_pointer)
-    }
-}
-
-/// What has been taken off the thread's innermost span so far; 0 where none is open.
-#[inline(always)]
-pub fn taken_of_innermost() -> u64 {
-    let Some(state) = task::state() else { return 0 };
-    // SAFETY: a live map value; the index is masked.
-    unsafe {
-        let depth = (*state).depth;
-        if depth == 0 {
-            return 0;
-        }
-        let span = span_at(state, depth.wrapping_sub(1));
-        (&raw const (*span).taken_ns).read_volatile()
-    }
-}
-
-/// Takes time of a program off all spans that the thread has open.
-#[inline(always)]
-pub fn take_off(taken_ns: u64) {
-    let Some(state) = task::state() else { return };
-    // SAFETY: a live map value.
-    let depth = unsafe { (*state).depth };
-    if depth != 0 && depth <= MAX_DEPTH as u32 {
-        open_spans::take_off(state, depth, taken_ns);
     }
 }
 
@@ -330,9 +304,9 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let top = (*state).depth.wrapping_sub(1);
         let span = span_at(state, top);
         pop(state, span);
-        // What samples and readings took is not the call's, which must not seem slow for being looked at.
-        let taken_ns = (&raw const (*span).taken_ns).read_volatile();
-        let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(taken_ns);
+        // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
+        let sampling_ns = (&raw const (*span).sampling_ns).read_volatile();
+        let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(sampling_ns);
         if (*slot).flags & ProbeSlot::DECIDES != 0 && is_refused(ctx, slot, span, duration_ns) {
             set_busy(state, false);
             return;
