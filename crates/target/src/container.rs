@@ -15,16 +15,19 @@ const SHOWN_DIGITS: usize = 12;
 const MIN_DIGITS: usize = 12;
 /// Longest name that is kept, in bytes.
 const MAX_NAME: usize = 64;
-/// How control groups of containers are called: what comes before the identity, and who makes them.
-const MAKERS: [(&str, &str); 7] = [
-    ("docker-", "docker"),
-    ("cri-containerd-", "containerd"),
-    ("nerdctl-", "containerd"),
-    ("crio-", "cri-o"),
-    ("libpod-", "podman"),
-    ("lxc.payload.", "lxc"),
-    ("machine-", "machine"),
+/// How control groups of containers are called: what comes before the identity, who makes them, and whether containers have names of
+/// their owner's choice there. Others have an identity of digits alone, and what has none is a program of the makers' own.
+const MAKERS: [Maker; 7] = [
+    Maker::of_ids("docker-", "docker"),
+    Maker::of_ids("cri-containerd-", "containerd"),
+    Maker::of_ids("nerdctl-", "containerd"),
+    Maker::of_ids("crio-", "cri-o"),
+    Maker::of_ids("libpod-", "podman"),
+    Maker::of_names("lxc.payload.", "lxc"),
+    Maker::of_names("machine-", "machine"),
 ];
+/// Kinds of units of systemd that are no container, whatever they are called: one is a scope, or no unit at all.
+const OTHER_UNITS: [&str; 5] = [".service", ".slice", ".socket", ".mount", ".swap"];
 /// Groups whose children are containers.
 const PARENTS: [(&str, &str); 5] = [
     ("docker", "docker"),
@@ -33,6 +36,33 @@ const PARENTS: [(&str, &str); 5] = [
     ("lxc.payload", "lxc"),
     ("containerd", "containerd"),
 ];
+
+/// Who makes containers.
+struct Maker {
+    prefix: &'static str,
+    name: &'static str,
+    has_names: bool,
+}
+
+impl Maker {
+    const fn of_ids(prefix: &'static str, name: &'static str) -> Self {
+        let has_names = false;
+        Self {
+            prefix,
+            name,
+            has_names,
+        }
+    }
+
+    const fn of_names(prefix: &'static str, name: &'static str) -> Self {
+        let has_names = true;
+        Self {
+            prefix,
+            name,
+            has_names,
+        }
+    }
+}
 
 /// Where a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,11 +81,19 @@ impl Surroundings {
         let mut text = Vec::new();
         let file = File::open(format!("/proc/{pid}/cgroup")).ok()?;
         file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-        let mut found = Self::parse(&String::from_utf8_lossy(&text));
-        if found.container.is_none() {
-            found.container = other_namespace(pid);
+        let found = Self::parse(&String::from_utf8_lossy(&text));
+        Some(found.or_by_namespace(|| other_namespace(pid)))
+    }
+
+    /// This, or where nothing else is known a PID namespace. A service may have one of its own as well: which service says more.
+    fn or_by_namespace(self, namespace: impl FnOnce() -> Option<String>) -> Self {
+        if self != Self::default() {
+            return self;
         }
-        Some(found)
+        Self {
+            container: namespace(),
+            unit: None,
+        }
     }
 
     /// Of the text of `/proc/PID/cgroup`.
@@ -72,13 +110,16 @@ impl Surroundings {
 fn container(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();
     parts.iter().enumerate().rev().find_map(|(at, part)| {
+        if OTHER_UNITS.iter().any(|kind| part.ends_with(kind)) {
+            return None;
+        }
         let plain = part.strip_suffix(".scope").unwrap_or(part);
         let before = &parts[..at];
-        for (prefix, maker) in MAKERS {
-            // Programs that watch a container are beside it in a group of such a name: they are not in it.
-            let id = plain.strip_prefix(prefix).filter(|id| !id.starts_with("conmon"));
-            if let Some(id) = id.filter(|id| !id.is_empty()) {
-                return Some(named(maker, id));
+        for maker in &MAKERS {
+            // Programs that watch a container are beside it in a group such as `libpod-conmon-ID`: they are not in it.
+            let id = plain.strip_prefix(maker.prefix);
+            if let Some(id) = id.filter(|id| is_id(id) || maker.has_names && !id.is_empty()) {
+                return Some(named(maker.name, id));
             }
         }
         let parent = before.last().copied().unwrap_or_default();
@@ -174,8 +215,23 @@ mod tests {
             unit("/user.slice/user-1.slice/user@1.service/app.slice/a.service").as_deref(),
             Some("a.service")
         );
+        for service in [
+            "docker-desktop.service",
+            "docker-registry.service",
+            "machine-learning.service",
+            "crio-wipe.service",
+        ] {
+            let path = format!("/system.slice/{service}");
+            assert_eq!(parsed(&path), (None, Some(service.to_owned())));
+            // What it makes below its own group is not said by its name.
+            let path = format!("/system.slice/{service}/workers");
+            assert_eq!(parsed(&path), (None, Some(service.to_owned())));
+        }
         for path in [
             "/",
+            "/system.slice/docker-registry.socket",
+            "/system.slice/machine-learning.slice",
+            "/system.slice/docker-desktop.scope",
             "/user.slice/user-1.slice/session-3.scope",
             "",
             "/docker/short",
@@ -194,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_is_said_where_nothing_else_is_known() {
+        let of = |path: &str| {
+            let found = Surroundings::parse(&format!("0::{path}\n"));
+            let found = found.or_by_namespace(|| Some("pidns 7".to_owned()));
+            assert!(found.container.is_none() || found.unit.is_none(), "{found:?}");
+            found.container
+        };
+        assert_eq!(of("/user.slice/session-3.scope").as_deref(), Some("pidns 7"));
+        assert_eq!(of("/lxc/web").as_deref(), Some("lxc web"));
+        assert_eq!(of("/system.slice/nginx.service"), None);
+    }
+
+    #[test]
     fn a_process_of_this_namespace_is_in_none_of_its_own() {
         let own = Surroundings::of(std::process::id()).unwrap();
         assert!(!own.container.is_some_and(|name| name.starts_with("pidns")));
@@ -204,6 +273,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in ".{0,300}") {
             let Surroundings { container, unit } = Surroundings::parse(&text);
+            prop_assert!(container.is_none() || unit.is_none());
             for name in container.iter().chain(&unit) {
                 prop_assert!(name.chars().count() <= MAX_NAME + 12);
             }
