@@ -11,37 +11,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
-use super::reader::{Reader, Rights};
+use super::{
+    file_systems,
+    reader::{Reader, Rights},
+};
 
 /// The bit of a file's mode by which everybody may read it.
 const ALL_MAY_READ: u32 = 0o004;
-
-/// File systems that hold no files of programs, by their numbers in `statfs(2)`. What they give depends on who asks: this
-/// process may read its own `/proc/self/maps` with whatever rights; or it waits for another process, or has effects.
-const NO_FILES: [FsWord; 20] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x7472_6163, // tracefs
-    0x6462_6720, // debugfs
-    0x7363_6673, // securityfs
-    0x6265_6570, // configfs
-    0xf97c_ff8c, // selinuxfs
-    0x4341_5d53, // smackfs
-    0x5a3c_69f0, // apparmorfs
-    0xcafe_4a11, // bpf
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0x0765_5821, // resctrl
-    0x6e73_6673, // nsfs
-    0x4249_4e4d, // binfmt_misc
-    0xde5e_81e4, // efivarfs
-    0x6165_676c, // pstore
-    0x1980_0202, // mqueue
-    0x6573_5543, // fusectl
-    0x6573_5546, // fuse: any process may answer, or never answer
-];
 
 /// The way to the files that belong to a module.
 #[derive(Debug, Default)]
@@ -149,7 +127,7 @@ pub fn open_regular(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Re
             let text = format!("{}: not a regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        if NO_FILES.contains(&fstatfs(&found)?.f_type) {
+        if !file_systems::is_read(fstatfs(&found)?.f_type) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         // Of a file that somebody holds a lease of, opening would wait for them.

@@ -7,6 +7,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
+//! | `file_systems` | from which none are read |
 //! | `home` | where files that belong to a module are looked for, and opening them |
 //! | `reader` | whose rights decide whether one is opened |
 //! | `finder` | how all of these are found |
@@ -21,6 +22,7 @@
 mod companion;
 pub mod debugdata;
 mod elf;
+mod file_systems;
 mod finder;
 mod home;
 mod reader;
@@ -30,6 +32,7 @@ mod unfolded;
 
 pub use companion::Wanted;
 pub use elf::{Bytes, Elf, Parsed};
+pub use file_systems::is_local;
 pub use finder::{Finder, Kept, Unfold};
 pub use home::{Home, Links, open_regular};
 pub use reader::{Reader, Rights};
