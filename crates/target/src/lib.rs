@@ -29,8 +29,8 @@ mod stat;
 
 pub use container::Surroundings;
 pub use error::TargetError;
-pub use list::{Life, Listed, children, find_executable, list};
-pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
+pub use list::{Life, Listed, children, command_line, find_executable, list};
+pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, visit_mappings};
 pub use memory::Memory;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
+    ops::ControlFlow,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
         fs::MetadataExt as _,
@@ -13,6 +14,12 @@ use std::{
 
 /// Most executable mappings that are kept of one process; the kernel's own limit is this by default.
 pub const MAPPINGS_MAX: usize = 65_536;
+
+/// Longest line of a process's mappings that is read: a path of a folder within others can be of any length.
+const LINE_MAX: usize = 64 << 10;
+
+/// Bytes of that text that are read for what is kept.
+const MAPS_BYTES_MAX: u64 = 64 << 20;
 
 /// What the code is called that the kernel maps into every process, and the most of it that is read; Linux's is two pages.
 const VDSO: &str = "[vdso]";
@@ -207,31 +214,80 @@ fn unescape(path: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(plain))
 }
 
-/// The executable mappings of a process, by address; at most [`MAPPINGS_MAX`].
+/// The executable mappings of a process, by address; at most [`MAPPINGS_MAX`], of the first 64 MiB of what the kernel says of them.
 ///
 /// # Errors
 /// Where the process is gone (`NotFound`) or the caller may not look at it.
 pub fn executable_mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let mut lines = BufReader::with_capacity(1 << 16, File::open(format!("/proc/{pid}/maps"))?);
     let mut mappings = Vec::new();
-    let mut line = Vec::new();
-    while mappings.len() < MAPPINGS_MAX {
+    let is_all = visit_mappings(pid, MAPS_BYTES_MAX, |mapping| {
+        if mapping.executable {
+            mappings.push(mapping);
+        }
+        if mappings.len() < MAPPINGS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    if !is_all {
+        tracing::debug!(pid, "mappings left out");
+    }
+    Ok(mappings)
+}
+
+/// Shows the mappings of a process one after another, by address, as long as that goes on; those of so many bytes of text at most. Those
+/// whose line is longer than 64 KiB are left out. Whether all were looked at.
+///
+/// # Errors
+/// Where the process is gone (`NotFound`) or the caller may not look at it.
+pub fn visit_mappings(
+    pid: u32,
+    most_bytes: u64,
+    visit: impl FnMut(Mapping) -> ControlFlow<()>,
+) -> io::Result<bool> {
+    let text = File::open(format!("/proc/{pid}/maps"))?;
+    visit_lines(BufReader::with_capacity(LINE_MAX, text), most_bytes, visit)
+}
+
+fn visit_lines(
+    mut text: impl BufRead,
+    most_bytes: u64,
+    mut visit: impl FnMut(Mapping) -> ControlFlow<()>,
+) -> io::Result<bool> {
+    let (mut line, mut left, mut is_whole) = (Vec::new(), most_bytes, true);
+    // Whether what comes is the rest of a line that was too long.
+    let mut is_rest = false;
+    while left > 0 {
         line.clear();
+        let most = left.min(LINE_MAX as u64);
         // The process may end between two lines.
-        let length = match lines.read_until(b'\n', &mut line) {
+        let length = match text.by_ref().take(most).read_until(b'\n', &mut line) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => 0,
             other => other?,
         };
         if length == 0 {
-            break;
+            return Ok(is_whole);
         }
-        match Mapping::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
-            Ok(mapping) if mapping.executable => mappings.push(mapping),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, pid, "mapping left out"),
+        left -= length as u64;
+        let was_rest = is_rest;
+        let ended = line.strip_suffix(b"\n");
+        // The last may have no end of its own.
+        is_rest = ended.is_none() && length as u64 == most;
+        if was_rest || is_rest {
+            is_whole = false;
+            continue;
+        }
+        match Mapping::parse(ended.unwrap_or(&line)) {
+            Ok(mapping) => {
+                if visit(mapping).is_break() {
+                    return Ok(is_whole);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "mapping left out"),
         }
     }
-    Ok(mappings)
+    Ok(false)
 }
 
 /// A file that a process has mapped to execute.
@@ -393,6 +449,36 @@ mod tests {
         assert_eq!(file.metadata().unwrap().ino(), own.inode);
         assert_eq!(fs::metadata(path).unwrap().ino(), own.inode);
         assert!(mappings.iter().any(Mapping::is_vdso));
+    }
+
+    #[test]
+    fn lines_of_any_length_are_passed_over_and_bytes_are_bounded() {
+        let visited = |text: &[u8], most| {
+            let mut paths = Vec::new();
+            let longest = std::cell::Cell::new(0);
+            let all = visit_lines(text, most, |mapping| {
+                longest.set(longest.get().max(mapping.path.as_os_str().len()));
+                paths.push(mapping.path.as_os_str().len());
+                ControlFlow::Continue(())
+            });
+            assert!(longest.get() <= LINE_MAX);
+            (paths, all.unwrap())
+        };
+        let of_path = |length: usize| {
+            let mut line = b"1000-2000 r-xp 00000000 fd:01 42 /".to_vec();
+            line.resize(line.len() + length - 1, b'x');
+            line.push(b'\n');
+            line
+        };
+        let short = of_path(10);
+        let text = [short.clone(), of_path(5 * LINE_MAX), short.clone()].concat();
+        assert_eq!(visited(&text, u64::MAX), (vec![10, 10], false));
+        let text = short.repeat(100);
+        assert_eq!(visited(&text, u64::MAX), (vec![10; 100], true));
+        let most = u64::try_from(short.len()).unwrap() * 3;
+        assert_eq!(visited(&text, most), (vec![10; 3], false));
+        let unended = [short.clone(), short[..short.len() - 1].to_vec()].concat();
+        assert_eq!(visited(&unended, u64::MAX), (vec![10; 2], true));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::session::{
-    self, Caller, Census, Counted, FunctionInfo, Handle, Known, Reason, SessionError, Sources, blocking,
+    self, Caller, Census, CommandLines, Counted, FunctionInfo, Handle, Known, Reason, SessionError, Sources,
+    Turns, blocking,
 };
 
 /// Functions in one message.
@@ -19,6 +20,8 @@ const FUNCTIONS_PER_MESSAGE: usize = 1000;
 pub struct Targets {
     handle: Handle,
     census: Census,
+    /// Whose request has processes looked at: others read files meanwhile.
+    turns: Turns,
 }
 
 impl Targets {
@@ -27,6 +30,7 @@ impl Targets {
         Self {
             handle,
             census: Census::default(),
+            turns: Turns::new(),
         }
     }
 }
@@ -42,7 +46,15 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let pattern = request.into_inner().pattern;
         let census = self.census.clone();
-        let processes = blocking(move || processes(caller, &pattern, &census)).await?;
+        let command_lines = self.handle.command_lines().clone();
+        let turn = self.turns.take(caller).await?;
+        let processes = blocking(move || {
+            let listed = processes(caller, &pattern, &census, &command_lines);
+            // Not before it is done, be it that nobody waits for it any more.
+            drop(turn);
+            listed
+        })
+        .await?;
         Ok(Response::new(v1::ListProcessesResponse { processes }))
     }
 
@@ -123,21 +135,32 @@ fn convert_function(function: &FunctionInfo) -> v1::Function {
     convert::function(function)
 }
 
-fn processes(caller: Caller, pattern: &str, census: &Census) -> Result<Vec<v1::Process>, SessionError> {
-    let mut listed = target::list((!pattern.is_empty()).then_some(pattern))
+fn processes(
+    caller: Caller,
+    pattern: &str,
+    census: &Census,
+    command_lines: &CommandLines,
+) -> Result<Vec<v1::Process>, SessionError> {
+    let mut listed = target::list()
         .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
     listed.retain(|process| session::may_look(caller, process.pid));
-    let mut known = census.of(&listed);
+    let mut lines = command_lines.of(caller, &listed);
+    if !pattern.is_empty() {
+        let line = |process: &Listed| lines.get(&process.pid).map_or("", String::as_str);
+        listed.retain(|process| process.matches(pattern, line(process)));
+    }
+    let mut known = census.of(caller, &listed);
     // Meanwhile its number may have become another's, or it another's.
     listed.retain(|process| session::may_look(caller, process.pid));
     let described = |process: Listed| {
         let known = known.remove(&process.pid).unwrap_or_default();
-        describe(process, known)
+        let line = lines.remove(&process.pid).unwrap_or_default();
+        describe(process, line, known)
     };
     Ok(listed.into_iter().map(described).collect())
 }
 
-fn describe(process: Listed, known: Known) -> v1::Process {
+fn describe(process: Listed, command_line: String, known: Known) -> v1::Process {
     let executable = process.executable.map(|path| path.display().to_string());
     v1::Process {
         pid: process.pid,
@@ -145,10 +168,10 @@ fn describe(process: Listed, known: Known) -> v1::Process {
         threads: process.threads,
         name: process.name.clone(),
         executable: executable.unwrap_or_default(),
-        command: if process.command_line.is_empty() {
+        command: if command_line.is_empty() {
             process.name
         } else {
-            process.command_line
+            command_line
         },
         symbols: known.symbols.into(),
         debug_info: known.debug_info.into(),

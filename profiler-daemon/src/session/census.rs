@@ -1,32 +1,31 @@
 //! What is known of each process before anything is attached: names of functions, debug information, what runs its code, where
-//! it runs. It is for choosing one, so it is cheap, and what is not known in time is left out: a process whose files are on a file
-//! system that does not answer, or whose memory is locked, holds up a thread of its own and nothing else.
+//! it runs. It is for choosing one, so it is cheap, and what is not known in time is left out (`looks`).
 
 use std::{
     collections::HashMap,
     fs::{self, File},
+    io::Read as _,
+    ops::ControlFlow,
     os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use profiler_debug_files::{Home, Rights, Wanted};
 use profiler_elf::facts::{DebugInfo, Facts, Mark, Symbols};
-use profiler_target::{Life, Listed, Surroundings, contents::FileKey, executable_mappings};
+use profiler_target::{Listed, Surroundings, contents::FileKey, visit_mappings};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
-/// Longest that a request waits for what is not known, and for one process.
-const MOST: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_millis(250);
-/// How long what is known of a process is not looked at anew.
+use super::{command::Caller, looks::Looks};
+
+/// How long what is known of a process is not looked at anew, nor what was found beside an executable.
 const FRESH: Duration = Duration::from_secs(10);
-/// Threads that look at processes; and how many of a user's processes may hold up one each.
-const MAX_THREADS: usize = 32;
-const MAX_STUCK_OF_USER: usize = 4;
-/// Executables and processes that are kept; with more, all are forgotten.
+/// Executables that are kept; with more, all are forgotten.
 const MAX_FILES: usize = 4_096;
-const MAX_PROCESSES: usize = 65_536;
+/// Bytes that are read of what a process has mapped, and of mounts.
+const MAX_MAPS: u64 = 16 << 20;
+const MAX_MOUNTS: u64 = 4 << 20;
 
 /// Libraries that run a language's code, by how their names begin.
 const LIBRARIES: [(&str, &str); 9] = [
@@ -74,253 +73,242 @@ struct Executable {
     debug_info: &'static str,
     /// What runs its code by the file alone; empty where the file does not say, `None` where it is not known.
     runtime: Option<&'static str>,
+    /// Since when this was known, where files that were split off from it were looked for: they may come and go.
+    looked_around: Option<Instant>,
 }
 
-/// Which executable, as a process sees it: what was split off is looked for below its root.
+impl Executable {
+    fn is_fresh(&self) -> bool {
+        self.looked_around.is_none_or(|at| at.elapsed() < FRESH)
+    }
+}
+
+/// Which executable, as a process sees it: what was split off is looked for below its root, where its mount namespace has something.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct ExecutableKey {
     file: FileKey,
-    root: Option<(u64, u64)>,
+    root: Place,
+    mounts: Place,
 }
 
-/// A process that a thread looks at.
-struct UnderWay {
-    pid: u32,
-    uid: u32,
-    /// It did not answer in time.
-    is_stuck: bool,
+/// A folder or a namespace, by its device and inode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    device: u64,
+    inode: u64,
 }
 
-struct Entry {
-    life: Life,
-    at: Instant,
-    known: Known,
-}
-
-#[derive(Default)]
-struct State {
-    files: HashMap<ExecutableKey, Executable>,
-    processes: HashMap<u32, Entry>,
-    /// By the thread's number.
-    under_way: HashMap<u64, UnderWay>,
-    threads: usize,
-    next_thread: u64,
-}
-
-impl State {
-    /// Whether a process is left alone: it does not answer, or too many of its user's do not.
-    fn is_left_alone(&self, process: &Asked) -> bool {
-        let stuck = || self.under_way.values().filter(|other| other.is_stuck);
-        stuck().any(|other| other.pid == process.pid)
-            || stuck().filter(|other| other.uid == process.uid).count() >= MAX_STUCK_OF_USER
+impl Place {
+    /// As it is known: a file system that may not answer is not asked.
+    fn of(path: &str) -> Option<Self> {
+        let found = status(path)?;
+        Some(Self {
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+        })
     }
 }
 
-/// A process that is asked for.
-#[derive(Clone, Copy)]
-struct Asked {
-    pid: u32,
-    uid: u32,
-    life: Life,
-}
-
-/// How one process is looked at; another in tests.
-type Look = dyn Fn(&Shared, u32) -> Known + Send + Sync;
-
-struct Shared {
-    state: Mutex<State>,
-    look: Box<Look>,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What is known of a file without asking its file system anew.
+fn status(path: &str) -> Option<Statx> {
+    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+    statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()
 }
 
 /// What is known of processes, and looks at them.
 #[derive(Clone)]
-pub struct Census(Arc<Shared>);
+pub struct Census(Looks<Known>);
 
 impl Default for Census {
     fn default() -> Self {
-        Self::looking(Box::new(look))
+        let files = Executables::default();
+        Self(Looks::new(FRESH, move |pid| look(&files, pid)))
     }
 }
 
 impl Census {
-    fn looking(look: Box<Look>) -> Self {
-        Self(Arc::new(Shared {
-            state: Mutex::default(),
-            look,
-        }))
-    }
-
     /// What is known of processes, or becomes known in a second. It waits: not to be called where others would wait as well.
     #[must_use]
-    pub fn of(&self, processes: &[Listed]) -> HashMap<u32, Known> {
-        let mut known = HashMap::with_capacity(processes.len());
-        let mut left = Vec::new();
-        {
-            let state = self.0.lock();
-            for process in processes {
-                match state.processes.get(&process.pid) {
-                    Some(entry) if entry.life == process.life && entry.at.elapsed() < FRESH => {
-                        known.insert(process.pid, entry.known.clone());
-                    }
-                    _ => left.push(Asked {
-                        pid: process.pid,
-                        uid: process.uid,
-                        life: process.life,
-                    }),
-                }
-            }
-        }
-        let until = Instant::now() + MOST;
-        while !left.is_empty() && Instant::now() < until {
-            let (sender, found) = mpsc::channel();
-            let Some(thread) = self.begin(left.clone(), sender) else {
-                break;
-            };
-            // One that does not answer is left to its thread; another goes on with the others.
-            loop {
-                match found.recv_timeout(PATIENCE.min(until.saturating_duration_since(Instant::now()))) {
-                    Ok((pid, of_process)) => {
-                        known.insert(pid, of_process);
-                        left.retain(|asked| asked.pid != pid);
-                    }
-                    Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if let Some(stuck) = self.0.lock().under_way.get_mut(&thread) {
-                            stuck.is_stuck = true;
-                        }
-                        break;
-                    }
-                    // All were looked at, or are left alone.
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return known,
-                }
-            }
-        }
-        known
-    }
-
-    /// Begins to look at processes, on a thread of this number; `None` where there are too many.
-    fn begin(&self, asked: Vec<Asked>, found: mpsc::Sender<(u32, Known)>) -> Option<u64> {
-        let thread = {
-            let mut state = self.0.lock();
-            if state.threads >= MAX_THREADS {
-                return None;
-            }
-            state.threads += 1;
-            state.next_thread += 1;
-            state.next_thread
-        };
-        let shared = Arc::clone(&self.0);
-        let work = move || {
-            look_at_all(&shared, thread, asked, &found);
-            let mut state = shared.lock();
-            state.under_way.remove(&thread);
-            state.threads -= 1;
-        };
-        let begun = thread::Builder::new().name("census".into()).spawn(work).is_ok();
-        if !begun {
-            self.0.lock().threads -= 1;
-        }
-        begun.then_some(thread)
+    pub fn of(&self, caller: Caller, processes: &[Listed]) -> HashMap<u32, Known> {
+        self.0.of(caller, processes)
     }
 }
 
-/// Looks at processes one after another, as long as somebody waits for it.
-fn look_at_all(shared: &Shared, thread: u64, asked: Vec<Asked>, found: &mpsc::Sender<(u32, Known)>) {
-    for process in asked {
-        {
-            let mut state = shared.lock();
-            if state.is_left_alone(&process) {
-                continue;
-            }
-            let Asked { pid, uid, .. } = process;
-            let is_stuck = false;
-            state.under_way.insert(thread, UnderWay { pid, uid, is_stuck });
+/// The command lines of processes, which are in their memory.
+#[derive(Clone)]
+pub struct CommandLines(Looks<String>);
+
+impl Default for CommandLines {
+    fn default() -> Self {
+        Self(Looks::new(Duration::ZERO, profiler_target::command_line))
+    }
+}
+
+impl CommandLines {
+    /// Those of processes that answer in a second. It waits: not to be called where others would wait as well.
+    #[must_use]
+    pub fn of(&self, caller: Caller, processes: &[Listed]) -> HashMap<u32, String> {
+        self.0.of(caller, processes)
+    }
+}
+
+/// What is known of executables.
+#[derive(Clone, Default)]
+struct Executables(Arc<Mutex<HashMap<ExecutableKey, Executable>>>);
+
+impl Executables {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExecutableKey, Executable>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, key: &ExecutableKey) -> Option<Executable> {
+        self.lock().get(key).copied().filter(Executable::is_fresh)
+    }
+
+    fn keep(&self, key: ExecutableKey, known: Executable) {
+        let mut files = self.lock();
+        if files.len() >= MAX_FILES {
+            files.clear();
         }
-        let known = (shared.look)(shared, process.pid);
-        let mut state = shared.lock();
-        state.under_way.remove(&thread);
-        if state.processes.len() >= MAX_PROCESSES {
-            state.processes.clear();
-        }
-        let entry = Entry {
-            life: process.life,
-            at: Instant::now(),
-            known: known.clone(),
-        };
-        state.processes.insert(process.pid, entry);
-        drop(state);
-        if found.send((process.pid, known)).is_err() {
-            return;
-        }
+        files.insert(key, known);
     }
 }
 
 /// Looks at one process.
-fn look(shared: &Shared, pid: u32) -> Known {
-    let executable = executable(shared, pid).unwrap_or_default();
+fn look(files: &Executables, pid: u32) -> Known {
+    // Before anything else: a process may take more rights at any time.
+    let rights = Rights::of_process(pid);
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let mapped = path.as_deref().and_then(|path| Mapped::of(pid, path));
+    let executable = path
+        .zip(mapped.as_ref())
+        .filter(|(_, mapped)| is_local(pid, mapped))
+        .and_then(|(path, _)| executable(files, pid, &rights, &path));
+    let executable = executable.unwrap_or_default();
     Known {
         symbols: executable.symbols,
         debug_info: executable.debug_info,
-        runtime: runtime(pid, executable.runtime),
+        runtime: runtime(mapped.as_ref(), executable.runtime),
         surroundings: Surroundings::of(pid).unwrap_or_default(),
     }
 }
 
+/// What a process has mapped, as far as it is needed.
+#[derive(Default)]
+struct Mapped {
+    /// The first of [`LIBRARIES`] that is among it.
+    library: Option<usize>,
+    /// The device of the executable's file system, as that has it.
+    device: Option<(u32, u32)>,
+    /// Whether all was looked at.
+    is_all: bool,
+}
+
+impl Mapped {
+    fn of(pid: u32, executable: &Path) -> Option<Self> {
+        let mut mapped = Self::default();
+        let is_all = visit_mappings(pid, MAX_MAPS, |mapping| {
+            if mapping.is_file() && mapping.path == executable {
+                mapped.device.get_or_insert(mapping.device);
+            }
+            if mapping.is_file() && mapping.executable {
+                let name = mapping.path.file_name().and_then(|name| name.to_str());
+                let found = name.and_then(of_library);
+                mapped.library = mapped.library.into_iter().chain(found).min();
+            }
+            ControlFlow::Continue(())
+        });
+        mapped.is_all = is_all.ok()?;
+        Some(mapped)
+    }
+}
+
 /// What runs a process's code: what it has mapped says so, or its executable.
-fn runtime(pid: u32, of_executable: Option<&'static str>) -> &'static str {
-    let Ok(mapped) = executable_mappings(pid) else {
-        return of_executable.unwrap_or_default();
-    };
-    let names = mapped
-        .iter()
-        .filter(|mapping| mapping.is_file())
-        .filter_map(|mapping| mapping.path.file_name()?.to_str());
-    let of_libraries = names.filter_map(of_library).min_by_key(|(place, _)| *place);
-    match (of_libraries, of_executable) {
-        (Some((_, runtime)), _) => runtime,
-        (None, Some("")) => "native",
+fn runtime(mapped: Option<&Mapped>, of_executable: Option<&'static str>) -> &'static str {
+    let library = mapped.and_then(|mapped| mapped.library);
+    let is_all = mapped.is_some_and(|mapped| mapped.is_all);
+    match (library, of_executable) {
+        (Some(at), _) => LIBRARIES[at].1,
+        (None, Some("")) if is_all => "native",
         (None, of_executable) => of_executable.unwrap_or_default(),
     }
 }
 
-/// What a library runs, and its place among them.
-fn of_library(name: &str) -> Option<(usize, &'static str)> {
-    let at = LIBRARIES
+/// Which of the libraries a name is of.
+fn of_library(name: &str) -> Option<usize> {
+    LIBRARIES
         .iter()
-        .position(|(library, _)| name.starts_with(library) && name.contains(".so"))?;
-    Some((at, LIBRARIES[at].1))
+        .position(|(library, _)| name.starts_with(library) && name.contains(".so"))
 }
 
-fn executable(shared: &Shared, pid: u32) -> Option<Executable> {
-    // Before the file is opened: a process may take more rights at any time.
-    let rights = Rights::of_process(pid);
-    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+/// Mounts that a process of this number sees, as the kernel tells of them: their file systems are not asked.
+struct Mounts(String);
+
+/// One of them (proc(5), `/proc/PID/mountinfo`).
+struct Mount<'a> {
+    number: u64,
+    device: &'a str,
+    kind: &'a str,
+}
+
+impl Mounts {
+    fn of(process: &str) -> Self {
+        let mut text = Vec::new();
+        if let Ok(file) = File::open(format!("/proc/{process}/mountinfo")) {
+            // What was read before an error is kept.
+            let _ = file.take(MAX_MOUNTS).read_to_end(&mut text);
+        }
+        Self(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn all(&self) -> impl Iterator<Item = Mount<'_>> {
+        self.0.lines().filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (number, device) = (fields.next()?.parse().ok()?, fields.nth(1)?);
+            // After fields of any number, a hyphen.
+            let kind = fields.skip_while(|field| *field != "-").nth(1)?;
+            Some(Mount { number, device, kind })
+        })
+    }
+}
+
+/// Whether the executable of a process is on a file system that answers by itself. A process may have its own behind any path, and have
+/// mapped another file of the same name: what is mapped says it without a question to the file system, and which mount the file is on
+/// cannot be feigned.
+fn is_local(pid: u32, mapped: &Mapped) -> bool {
+    let device = mapped.device.map(|(major, minor)| format!("{major}:{minor}"));
+    // Its own root may be below ours, so that it does not see where its program is.
+    let mounts = [Mounts::of(&pid.to_string()), Mounts::of("self")];
+    let all = || mounts.iter().flat_map(Mounts::all);
+    let is_elsewhere = |mount: &Mount<'_>| !profiler_debug_files::is_local(mount.kind);
+    if all().any(|mount| device.as_deref() == Some(mount.device) && is_elsewhere(&mount)) {
+        return false;
+    }
+    let Some(found) = status(&format!("/proc/{pid}/exe")) else {
+        return false;
+    };
+    let is_it = |mount: &Mount<'_>| mount.number == found.stx_mnt_id;
+    all().find(is_it).is_some_and(|mount| !is_elsewhere(&mount))
+}
+
+fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Option<Executable> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(format!("/proc/{pid}/exe"))
         .ok()?;
     let metadata = file.metadata().ok()?;
-    let root = fs::metadata(format!("/proc/{pid}/root")).ok();
     let key = ExecutableKey {
         file: FileKey::of(&metadata),
-        root: root.map(|root| (root.dev(), root.ino())),
+        root: Place::of(&format!("/proc/{pid}/root"))?,
+        mounts: Place::of(&format!("/proc/{pid}/ns/mnt"))?,
     };
-    if let Some(known) = shared.lock().files.get(&key) {
-        return Some(*known);
+    if let Some(known) = files.known(&key) {
+        return Some(known);
     }
-    let home = || Home::of(pid, &rights, &path, &metadata);
+    let home = || Home::of(pid, rights, path, &metadata);
     let known = read(&file, metadata.uid(), home)?;
-    let mut state = shared.lock();
-    if state.files.len() >= MAX_FILES {
-        state.files.clear();
-    }
-    state.files.insert(key, known);
+    files.keep(key, known);
     Some(known)
 }
 
@@ -340,10 +328,12 @@ fn read(file: &File, owner: u32, home: impl FnOnce() -> Home) -> Option<Executab
             DebugInfo::Full => "full",
         },
         runtime: Some(facts.marks.first().map_or("", |at| MARKS[*at].1)),
+        looked_around: None,
     };
     if let (DebugInfo::None, Some(build_id)) = (facts.debug_info, facts.build_id) {
         let link = facts.debug_link.as_deref().map(bytes_as_path);
         let wanted = Wanted::by_build_id_and_name(build_id, link, owner);
+        known.looked_around = Some(Instant::now());
         let separate = split_off(&wanted, &home());
         if separate.debug_info != DebugInfo::None {
             known.debug_info = "separate";
@@ -382,28 +372,13 @@ fn bytes_as_path(bytes: &[u8]) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        process::{Child, Command, Stdio},
-        sync::Condvar,
-    };
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    fn listed(pid: u32, uid: u32) -> Listed {
-        Listed {
-            pid,
-            uid,
-            threads: 1,
-            name: String::new(),
-            executable: None,
-            command_line: String::new(),
-            life: Life::default(),
-        }
-    }
-
     #[test]
     fn libraries_are_told_by_their_names() {
-        let of = |name| of_library(name).map(|(_, runtime)| runtime);
+        let of = |name| of_library(name).map(|at| LIBRARIES[at].1);
         assert_eq!(of("libpython3.11.so.1.0"), Some("python"));
         assert_eq!(of("libjvm.so"), Some("jvm"));
         assert_eq!(of("libpythonic"), None);
@@ -411,62 +386,43 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_answer_holds_up_no_other() {
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let opens = Arc::clone(&gate);
-        let census = Census::looking(Box::new(move |_, pid| {
-            if pid == 2 {
-                let (open, changed) = &*opens;
-                let guard = changed.wait_while(open.lock().unwrap(), |open| !*open);
-                drop(guard.unwrap());
-            }
-            Known {
-                runtime: "native",
-                ..Known::default()
-            }
-        }));
-        let asked = [listed(1, 0), listed(2, 1000), listed(3, 0)];
-        let begun = Instant::now();
-        let known = census.of(&asked);
-        assert!(begun.elapsed() < 10 * MOST);
-        let mut pids: Vec<_> = known.keys().copied().collect();
-        pids.sort_unstable();
-        assert_eq!(pids, [1, 3]);
-        // It is not waited for again.
-        assert!(!census.of(&asked).contains_key(&2));
-        assert_eq!(census.0.lock().threads, 1);
-        *gate.0.lock().unwrap() = true;
-        gate.1.notify_all();
-        let until = Instant::now() + 10 * MOST;
-        while !census.of(&asked).contains_key(&2) {
-            assert!(Instant::now() < until);
-        }
+    fn what_was_not_looked_at_is_not_called_native() {
+        let mapped = |library, is_all| Mapped {
+            library,
+            device: None,
+            is_all,
+        };
+        let of = |mapped: &Mapped, executable| runtime(Some(mapped), executable);
+        assert_eq!(of(&mapped(None, true), Some("")), "native");
+        assert_eq!(of(&mapped(None, false), Some("")), "");
+        assert_eq!(of(&mapped(None, false), Some("go")), "go");
+        assert_eq!(of(&mapped(Some(0), false), Some("")), LIBRARIES[0].1);
+        assert_eq!(runtime(None, Some("")), "");
     }
 
     #[test]
-    fn many_processes_that_do_not_answer_are_bounded_for_their_user() {
-        let census = Census::looking(Box::new(|_, pid| {
-            if pid > 1 {
-                loop {
-                    thread::park();
-                }
-            }
-            Known::default()
-        }));
-        let mut asked: Vec<_> = (2..100).map(|pid| listed(pid, 1000)).collect();
-        asked.push(listed(1, 0));
-        for _ in 0..4 {
-            let _ = census.of(&asked);
-        }
-        assert!(
-            census.0.lock().threads <= MAX_STUCK_OF_USER,
-            "{}",
-            census.0.lock().threads
+    fn mounts_are_told_whatever_they_have() {
+        let text = "36 35 98:0 /root /a\\040b rw,noatime master:1 shared:2 - ext3 /dev/root rw\n\
+                    37 36 0:41 / /c rw - fuse.sshfs host: rw\nx y\n\n";
+        let mounts = Mounts(text.to_owned());
+        let of = |mount: Mount<'_>| (mount.number, mount.device.to_owned(), mount.kind.to_owned());
+        let all: Vec<_> = mounts.all().map(of).collect();
+        let expected = [(36, "98:0", "ext3"), (37, "0:41", "fuse.sshfs")];
+        assert_eq!(
+            all,
+            expected.map(|(number, device, kind)| (number, device.to_owned(), kind.to_owned()))
         );
-        assert!(census.of(&asked).contains_key(&1));
     }
 
     struct Running(Child);
+
+    impl Running {
+        fn start(program: &Path, argument: &str) -> Self {
+            let mut command = Command::new(program);
+            command.arg(argument).stdin(Stdio::piped()).stdout(Stdio::null());
+            Self(command.spawn().unwrap())
+        }
+    }
 
     impl Drop for Running {
         fn drop(&mut self) {
@@ -475,27 +431,82 @@ mod tests {
         }
     }
 
+    /// What becomes known of a process: others may keep this machine busy for longer than a look is waited for.
+    fn known(census: &Census, process: &Listed) -> Known {
+        let until = Instant::now() + Duration::from_mins(1);
+        loop {
+            if let Some(known) = census
+                .of(Caller { uid: 0, gid: 0 }, std::slice::from_ref(process))
+                .remove(&process.pid)
+            {
+                return known;
+            }
+            assert!(Instant::now() < until);
+        }
+    }
+
     #[test]
     fn an_own_process_is_known() {
-        let child = Command::new("/bin/sleep").arg("100").stdin(Stdio::null()).spawn();
-        let running = Running(child.unwrap());
-        let pid = running.0.id();
+        let running = Running::start(Path::new("/bin/sleep"), "100");
         let census = Census::default();
-        let all = profiler_target::list(None).unwrap();
-        let known = census.of(&all);
-        let own = &known[&std::process::id()];
+        let all = profiler_target::list().unwrap();
+        let listed = |pid| all.iter().find(|process| process.pid == pid).unwrap();
+        let own = known(&census, listed(std::process::id()));
         assert_eq!((own.symbols, own.runtime), ("full", "rust"));
         // As the profile that it is built by says.
         assert!(["lines", "full"].contains(&own.debug_info), "{own:?}");
-        assert_eq!(known[&pid].runtime, "native");
+        let sleep = listed(running.0.id());
+        let of_sleep = known(&census, sleep);
+        assert_eq!(of_sleep.runtime, "native");
         // Again: no thread looks at it.
-        let threads = || census.0.lock().next_thread;
-        let before = threads();
-        let process = || all.iter().find(|process| process.pid == pid).cloned();
-        let again = census.of(process().as_slice());
-        assert_eq!((&again[&pid], threads()), (&known[&pid], before));
+        let before = census.0.threads_so_far();
+        assert_eq!(
+            (known(&census, sleep), census.0.threads_so_far()),
+            (of_sleep, before)
+        );
         // A number that nobody has any more.
-        let gone = census.of(&[listed(u32::MAX, 0)]);
-        assert_eq!(gone[&u32::MAX], Known::default());
+        let gone = Listed {
+            pid: u32::MAX,
+            ..sleep.clone()
+        };
+        assert_eq!(known(&census, &gone), Known::default());
+    }
+
+    #[test]
+    fn what_was_split_off_is_looked_for_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, debug) = (folder.path().join("p"), folder.path().join("p.debug"));
+        let run = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments).current_dir(folder.path());
+            assert!(command.status().unwrap().success(), "{program} {arguments:?}");
+        };
+        let source = "#include <unistd.h>\nint main(void) { char c; return (int)read(0, &c, 1); }";
+        fs::write(folder.path().join("p.c"), source).unwrap();
+        run("cc", &["-g", "-Wl,--build-id", "p.c", "-o", "p"]);
+        run("objcopy", &["--only-keep-debug", "p", "p.debug"]);
+        run("strip", &["p"]);
+        run("objcopy", &["--add-gnu-debuglink=p.debug", "p"]);
+        let kept = fs::read(&debug).unwrap();
+        fs::remove_file(&debug).unwrap();
+        let running = Running::start(&program, "");
+        let files = Executables::default();
+        let of = || {
+            // Its own program runs by the time that it is known.
+            let until = Instant::now() + Duration::from_mins(1);
+            while fs::read_link(format!("/proc/{}/exe", running.0.id())).unwrap() != program {
+                assert!(Instant::now() < until);
+            }
+            let known = look(&files, running.0.id());
+            [known.symbols, known.debug_info]
+        };
+        assert_eq!(of(), ["dynamic", "none"]);
+        fs::write(&debug, kept).unwrap();
+        let is_new = files.lock().values().all(Executable::is_fresh);
+        assert!(!is_new || of() == ["dynamic", "none"], "it is kept for a while");
+        for known in files.lock().values_mut() {
+            known.looked_around = known.looked_around.and_then(|at| at.checked_sub(FRESH));
+        }
+        assert_eq!(of(), ["separate", "separate"]);
     }
 }

@@ -23,6 +23,7 @@ use super::{
     turns::{Turn, Turns},
 };
 use super::{
+    census::CommandLines,
     estimate::Estimate,
     late_code::{LookedAfter, PlannedAnew},
     library::Library,
@@ -377,6 +378,12 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The command lines of processes.
+    #[must_use]
+    pub fn command_lines(&self) -> &CommandLines {
+        self.library.command_lines()
+    }
+
     /// Has a caller's request read files, when it is its turn: with what is known of them.
     ///
     /// # Errors
@@ -536,7 +543,9 @@ impl Handle {
         scope: String,
         how: &How,
     ) -> Result<(Read, Ability, Arc<Turn>), SessionError> {
-        let mut looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        let library = self.library.clone();
+        let look_up = move || prepare::look_up(caller, &target, &scope, &library);
+        let mut looked_up = blocking(look_up).await?;
         if how.capture.is_none() {
             looked_up.time_last();
         }

@@ -8,7 +8,10 @@ use std::{
 
 use profiler_target::contents::FileKey;
 
-use super::files::{KnownFile, Size};
+use super::{
+    census::CommandLines,
+    files::{KnownFile, Size},
+};
 use crate::cache::Folder;
 
 /// Files whose symbols are kept.
@@ -28,6 +31,7 @@ type Key = (FileKey, String);
 pub struct Library {
     kept: Arc<Mutex<Kept>>,
     outlines: Option<Arc<Folder>>,
+    command_lines: CommandLines,
 }
 
 #[derive(Default)]
@@ -48,7 +52,13 @@ impl Library {
         Self {
             kept: Arc::default(),
             outlines,
+            command_lines: CommandLines::default(),
         }
+    }
+
+    /// The command lines of processes, by which they may be meant.
+    pub(crate) fn command_lines(&self) -> &CommandLines {
+        &self.command_lines
     }
 
     /// Where outlines are kept.

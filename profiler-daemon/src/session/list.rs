@@ -50,7 +50,8 @@ pub fn list_functions(
     pattern: &str,
 ) -> Result<Listed, SessionError> {
     let everything = pattern.is_empty();
-    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read(library, false)?;
+    let read =
+        look_up(caller, target, if everything { "*" } else { pattern }, library)?.read(library, false)?;
     let mut steps = read.looked_up.scope.steps.clone();
     if let [only] = steps.as_mut_slice() {
         only.place.call_at_address();

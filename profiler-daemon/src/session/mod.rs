@@ -11,6 +11,7 @@
 //! | `split_off` | what was split off from them: symbols, debug information |
 //! | `list` | the functions of a process |
 //! | `census` | what is known of each process before anything is attached |
+//! | `looks` | looks at processes that may not answer |
 //! | `lines` | from a line and expressions to what is attached at it |
 //! | `kernel_places` | from the kernel's own places to what is attached there |
 //! | `source` | the source of functions, and what can be probed in it |
@@ -80,6 +81,7 @@ mod late_code;
 mod library;
 mod lines;
 mod list;
+mod looks;
 mod measure;
 mod name;
 mod outlet;
@@ -122,13 +124,13 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use self::turns::Turns;
+pub(crate) use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
 pub use budget::DEFAULT_BUDGET;
 pub use by_value::{CallsByValue, ValueCalls};
-pub use census::{Census, Known};
+pub use census::{Census, CommandLines, Known};
 pub(crate) use command::blocking;
 pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,

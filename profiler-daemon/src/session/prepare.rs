@@ -224,7 +224,12 @@ pub struct Read {
 }
 
 /// Parses the scope and finds the target.
-pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<LookedUp, SessionError> {
+pub fn look_up(
+    caller: Caller,
+    target: &TargetSpec,
+    text: &str,
+    library: &Library,
+) -> Result<LookedUp, SessionError> {
     let scope = scope::parse(text).map_err(|error| scope_refusal(&error))?;
     let missing = missing_capabilities();
     if !missing.is_empty() {
@@ -245,7 +250,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     authorize_steps(caller, &scope.steps)?;
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
-    let pids = pids(caller, target)?;
+    let pids = pids(caller, target, library)?;
     let several = Several(pids.len());
     for pid in pids {
         let opened = Process::open(pid).map_err(|error| target_refusal(&error));
@@ -310,7 +315,7 @@ fn authorize_process(caller: Caller, process: &Process) -> Result<(), SessionErr
     })
 }
 
-fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
+fn pids(caller: Caller, target: &TargetSpec, library: &Library) -> Result<Vec<u32>, SessionError> {
     let pids = match target {
         TargetSpec::Pid(pid) => vec![*pid],
         TargetSpec::Pids(pids) => pids.clone(),
@@ -319,11 +324,12 @@ fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         TargetSpec::Executable(name) => {
-            let mut pids = target::find_executable(Path::new(name))
+            // Looking at itself, the daemon would wait for its own readings. Somebody else's of the same name are left aside.
+            let admitted = |pid| pid != std::process::id() && may_look(caller, pid);
+            let lines = |processes: &[_]| library.command_lines().of(caller, processes);
+            let mut pids = target::find_executable(Path::new(name), admitted, lines)
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
-            // Looking at itself, the daemon would wait for its own readings.
-            pids.retain(|pid| *pid != std::process::id());
-            // Somebody else's of the same name are left aside.
+            // Meanwhile a number may have become another's.
             pids.retain(|pid| may_look(caller, *pid));
             if pids.is_empty() {
                 let of_caller = if caller.is_root() { "" } else { " of yours" };

@@ -82,7 +82,7 @@ pub fn sources(
         Place::Function(_) => place,
         Place::Line { .. } => "*",
     };
-    let read = look_up(caller, target, name)?.read(library, false)?;
+    let read = look_up(caller, target, name, library)?.read(library, false)?;
     let Some(files) = read.files.first() else {
         return Ok(Sources {
             pids: Vec::new(),
