@@ -21,8 +21,6 @@ use super::{
 pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Longest file whose checksum is computed, in bytes: some seconds.
 const CHECKSUM_MAX: u64 = 2 << 30;
-/// Longest name of a file.
-const NAME_MAX: usize = 255;
 
 /// What tells whether a file is the one that was split off.
 pub struct Wanted {
@@ -45,11 +43,8 @@ impl Wanted {
         let parsed: Option<Parsed<'_>> = Parsed::parse(bytes).ok();
         let link = parsed.as_ref().and_then(|parsed| {
             let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
-            let plain = !name.is_empty()
-                && name.len() <= NAME_MAX
-                && !name.contains(&b'/')
-                && !matches!(name, b"." | b"..");
-            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), Some(checksum)))
+            profiler_elf::is_plain_name(name)
+                .then(|| (PathBuf::from(OsStr::from_bytes(name)), Some(checksum)))
         });
         Self {
             build_id: parsed.as_ref().and_then(plain_build_id),
@@ -68,7 +63,8 @@ impl Wanted {
         }
     }
 
-    /// By a build-id, in a file of this name as well. By it, none is read whole to tell whether it is the one.
+    /// By a build-id, which is looked for in files of this name as well. The checksum of their contents is not known: one that has no
+    /// build-id is not the one.
     #[must_use]
     pub fn by_build_id_and_name(build_id: Vec<u8>, name: Option<&Path>, owner: u32) -> Self {
         Self {

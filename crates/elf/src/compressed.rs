@@ -62,6 +62,26 @@ pub fn unfold_into(section: CompressedData<'_>, out: &mut impl Write) -> io::Res
     }
 }
 
+/// What a section's bytes begin with, unfolded: so many at most, and fewer where they are damaged or are not all there.
+#[must_use]
+pub fn unfold_prefix(section: CompressedData<'_>, most: u64) -> Vec<u8> {
+    let mut unfolded = Vec::new();
+    // What came before damage is kept.
+    let _ = match section.format {
+        CompressionFormat::None => section.data.take(most).read_to_end(&mut unfolded),
+        CompressionFormat::Zlib => {
+            let decoder = flate2::read::ZlibDecoder::new(section.data);
+            decoder.take(most).read_to_end(&mut unfolded)
+        }
+        CompressionFormat::Zstandard => match ruzstd::decoding::StreamingDecoder::new(section.data) {
+            Ok(decoder) => decoder.take(most).read_to_end(&mut unfolded),
+            Err(_) => return unfolded,
+        },
+        _ => return unfolded,
+    };
+    unfolded
+}
+
 /// Takes what a section unfolds to from what is left.
 fn take(section: &CompressedData<'_>, left: &mut u64) -> Result<(), Folded> {
     let ratio = match section.format {
@@ -108,6 +128,16 @@ mod tests {
         0x78, 0xda, 0xed, 0xc1, 0x31, 0x01, 0x00, 0x00, 0x00, 0xc2, 0xa0, 0xf5, 0x4f, 0x6d, 0x0a, 0x3f, 0xa0,
         0x00, 0x00, 0x00, 0x00, 0x80, 0xb7, 0x01, 0x13, 0x88, 0x00, 0x01,
     ];
+
+    #[test]
+    fn a_prefix_unfolds_whatever_follows() {
+        // What it says of its size is not believed.
+        let of = |data, most| unfold_prefix(section(CompressionFormat::Zlib, data, u64::MAX), most);
+        assert_eq!(of(&ZEROES, 1_000), [0; 1_000]);
+        assert_eq!(of(&ZEROES, 9_999), [0; 5_000]);
+        assert!(of(&ZEROES[..20], 9_999).len() < 5_000);
+        assert!(of(b"no zlib", 9_999).is_empty());
+    }
 
     #[test]
     fn a_section_unfolds_as_long_as_there_is_room() {

@@ -10,7 +10,7 @@ use object::{
     read::elf::{FileHeader as _, SectionHeader as _},
 };
 
-use super::{ElfError, compressed};
+use super::{ElfError, GO_SECTIONS, compressed, is_plain_name};
 
 /// Sections that are looked at. Files of programs have some dozens.
 const MAX_SECTIONS: usize = 1 << 10;
@@ -18,6 +18,8 @@ const MAX_SECTIONS: usize = 1 << 10;
 const MAX_SECTION_NAMES: u64 = 64 << 10;
 /// Bytes that are read of notes and of the link to a debug file, each.
 const MAX_NOTES: u64 = 4 << 10;
+/// Sections of notes that are looked at.
+const MAX_NOTE_SECTIONS: usize = 16;
 /// Bytes that are read of what compilers call themselves.
 const MAX_COMMENT: u64 = 16 << 10;
 /// Bytes that are read of the abbreviations of debug information, and that they unfold to.
@@ -45,6 +47,8 @@ pub enum DebugInfo {
     /// None.
     #[default]
     None,
+    /// There is some, and no more is known: of what it describes too little was read.
+    Unknown,
     /// Of lines, and not of parameters.
     Lines,
     /// Of parameters too, of some of its code at least.
@@ -58,6 +62,8 @@ pub enum Mark {
     Shared(&'static str),
     /// A section.
     Section(&'static str),
+    /// Any section of Go's.
+    Go,
     /// What a compiler says of itself.
     Compiler(&'static str),
 }
@@ -100,7 +106,8 @@ impl Facts {
         let notes = sections
             .all
             .iter()
-            .filter(|section| section.sh_type(LE) == elf::SHT_NOTE);
+            .filter(|section| section.sh_type(LE) == elf::SHT_NOTE)
+            .take(MAX_NOTE_SECTIONS);
         let build_id = notes
             .filter_map(|section| sections.bytes(section, MAX_NOTES))
             .find_map(|notes| build_id(&notes));
@@ -115,6 +122,7 @@ impl Facts {
         let has = |mark: &Mark| match mark {
             Mark::Shared(name) => shared.as_ref().is_some_and(|shared| shared.has(name).is_some()),
             Mark::Section(name) => sections.named(name).is_some(),
+            Mark::Go => GO_SECTIONS.iter().any(|name| sections.named(name).is_some()),
             Mark::Compiler(words) => memchr::memmem::find(&comment, words.as_bytes()).is_some(),
         };
         let marks = marks.iter().enumerate().filter(|(_, mark)| has(mark));
@@ -212,25 +220,26 @@ impl<'a> Sections<'a> {
         if !has(".debug_info") {
             return DebugInfo::None;
         }
-        if self
-            .abbreviations()
-            .is_some_and(|bytes| describe_parameters(&bytes))
-        {
-            DebugInfo::Full
-        } else if has(".debug_line") {
-            DebugInfo::Lines
-        } else {
-            DebugInfo::None
+        let described = self.abbreviations().and_then(|prefix| {
+            let has_parameters = describe_parameters(&prefix.bytes);
+            has_parameters.filter(|has| *has || prefix.is_all)
+        });
+        match described {
+            Some(true) => DebugInfo::Full,
+            Some(false) if has(".debug_line") => DebugInfo::Lines,
+            Some(false) => DebugInfo::None,
+            None => DebugInfo::Unknown,
         }
     }
 
     /// What abbreviations begin with, unfolded.
-    fn abbreviations(&self) -> Option<Vec<u8>> {
+    fn abbreviations(&self) -> Option<Prefix> {
         const HEADER: usize = 24;
         let section = self.named(".debug_abbrev")?;
         let bytes = self.bytes(section, MAX_ABBREVIATIONS)?;
         if !section.sh_flags(LE).contains(elf::SHF_COMPRESSED) {
-            return Some(bytes);
+            let is_all = bytes.len() as u64 == section.sh_size(LE);
+            return Some(Prefix { bytes, is_all });
         }
         let (header, data) = bytes.split_at_checked(HEADER)?;
         let word = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -239,14 +248,23 @@ impl<'a> Sections<'a> {
             2 => CompressionFormat::Zstandard,
             _ => return None,
         };
+        let uncompressed_size = word(8)?;
         let section = CompressedData {
             format,
             data,
-            uncompressed_size: word(8)?,
+            uncompressed_size,
         };
-        let unfolded = compressed::unfold(section, &mut MAX_ABBREVIATIONS.clone());
-        Some(unfolded.ok()?.into_owned())
+        let bytes = compressed::unfold_prefix(section, MAX_ABBREVIATIONS);
+        let is_all = bytes.len() as u64 == uncompressed_size;
+        Some(Prefix { bytes, is_all })
     }
+}
+
+/// What a section begins with.
+struct Prefix {
+    bytes: Vec<u8>,
+    /// Whether it is the whole section.
+    is_all: bool,
 }
 
 /// Names that other files may use, by their hash table (`.gnu.hash`): a few numbers and buckets, each with the first of a chain of
@@ -337,14 +355,14 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
 /// The name in a link to a debug file, which ends before a NUL, if it is that of a file.
 fn plain_name(link: &[u8]) -> Option<Vec<u8>> {
     let name = link.get(..memchr::memchr(0, link)?)?;
-    let is_plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
-    is_plain.then(|| name.to_vec())
+    is_plain_name(name).then(|| name.to_vec())
 }
 
-/// Whether abbreviations have one of a parameter (DWARF 5, 7.5.3): information of lines alone has none.
-fn describe_parameters(bytes: &[u8]) -> bool {
+/// Whether abbreviations have one of a parameter (DWARF 5, 7.5.3): information of lines alone has none. `None` where none comes before
+/// one that is damaged or cut off.
+fn describe_parameters(bytes: &[u8]) -> Option<bool> {
     let mut left = gimli::EndianSlice::new(bytes, gimli::LittleEndian);
-    describes_parameters(&mut left).unwrap_or(false)
+    describes_parameters(&mut left).ok()
 }
 
 fn describes_parameters(left: &mut gimli::EndianSlice<'_, gimli::LittleEndian>) -> gimli::Result<bool> {
@@ -429,6 +447,43 @@ mod tests {
         assert_eq!(of(&["-static"], &["-s"]), (Symbols::None, DebugInfo::None));
         assert_eq!(compiled(folder.path(), &["-rdynamic"], &[]).marks, [0, 1, 2]);
         assert_eq!(compiled(folder.path(), &[], &["-R", ".comment"]).marks, [1]);
+    }
+
+    #[test]
+    fn long_abbreviations_are_not_taken_for_those_of_lines() {
+        /// A table of one entry: a parameter, without attributes.
+        const PARAMETER: [u8; 6] = [1, 5, 0, 0, 0, 0];
+        let folder = tempfile::tempdir().unwrap();
+        compiled(folder.path(), &["-g"], &[]);
+        let at = |name: &str| folder.path().join(name);
+        let with = |begin: &[u8], length: u64, compression: &str| {
+            let mut abbreviations = begin.to_vec();
+            abbreviations.resize(usize::try_from(length).unwrap(), 0);
+            std::fs::write(at("abbreviations"), abbreviations).unwrap();
+            let mut command = Command::new("objcopy");
+            let update = format!("--update-section=.debug_abbrev={}", at("abbreviations").display());
+            command.arg(update).arg(at("p")).arg(at("q"));
+            assert!(command.status().unwrap().success());
+            let mut command = Command::new("objcopy");
+            command.arg(format!("--compress-debug-sections={compression}"));
+            assert!(command.arg(at("q")).status().unwrap().success());
+            facts(&at("q")).debug_info
+        };
+        let long = 2 * MAX_ABBREVIATIONS;
+        for compression in ["none", "zlib"] {
+            assert_eq!(
+                with(&PARAMETER, long, compression),
+                DebugInfo::Full,
+                "{compression}"
+            );
+            assert_eq!(with(&[], long, compression), DebugInfo::Unknown, "{compression}");
+            assert_eq!(
+                with(&PARAMETER, 100, compression),
+                DebugInfo::Full,
+                "{compression}"
+            );
+            assert_eq!(with(&[], 100, compression), DebugInfo::Lines, "{compression}");
+        }
     }
 
     #[test]

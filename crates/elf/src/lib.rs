@@ -27,6 +27,16 @@ const MAX_RELOCATIONS: usize = 1 << 22;
 const MAX_RELOCATION_SECTIONS: usize = 64;
 /// Longest name of a symbol that is looked up, in bytes.
 const MAX_SYMBOL_BYTES: usize = 64 << 10;
+/// Sections that Go's linker writes, by which its code is told. The tables of functions are in one of their own of position-independent
+/// code.
+pub const GO_SECTIONS: [&str; 4] = [
+    ".gopclntab",
+    ".data.rel.ro.gopclntab",
+    ".go.buildinfo",
+    ".note.go.buildid",
+];
+/// Longest name of a file, in bytes.
+const MAX_FILE_NAME: usize = 255;
 /// How the build information that Go's linker writes begins.
 const GO_BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 /// Bytes of a writable segment in which it is looked for.
@@ -34,6 +44,13 @@ const GO_BUILD_INFO_BYTES: usize = 16 << 20;
 
 /// Segments that are kept. Linkers write about a dozen.
 const MAX_SEGMENTS: usize = 256;
+
+/// Whether a name is that of a file, and leads to no other folder.
+#[must_use]
+pub fn is_plain_name(name: &[u8]) -> bool {
+    let is_name = !name.is_empty() && name.len() <= MAX_FILE_NAME && !name.contains(&b'/');
+    is_name && !matches!(name, b"." | b"..")
+}
 
 /// Why a file cannot be planned for.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -345,14 +362,11 @@ impl<'a> Elf<'a> {
     /// these tables itself. The format of the build information: <https://pkg.go.dev/debug/buildinfo>.
     #[must_use]
     pub fn has_go(&self) -> bool {
-        let names: [&[u8]; 4] = [
-            b".gopclntab",
-            b".data.rel.ro.gopclntab",
-            b".go.buildinfo",
-            b".note.go.buildid",
-        ];
-        let has_section = |name: &&[u8]| self.sections.section_by_name(LittleEndian, name).is_some();
-        if names.iter().any(has_section) {
+        let has_section = |name: &&str| {
+            let name = name.as_bytes();
+            self.sections.section_by_name(LittleEndian, name).is_some()
+        };
+        if GO_SECTIONS.iter().any(has_section) {
             return true;
         }
         let data = self

@@ -41,14 +41,13 @@ const LIBRARIES: [(&str, &str); 9] = [
 ];
 
 /// What an executable has whose code a language's runtime is, or that a language's compiler made.
-const MARKS: [(Mark, &str); 9] = [
+const MARKS: [(Mark, &str); 8] = [
     (Mark::Section(".PyRuntime"), "python"),
     (Mark::Shared("_ZN4node5StartEiPPc"), "node"),
     (Mark::Shared("enif_make_atom"), "erlang"),
     (Mark::Shared("ruby_init"), "ruby"),
     (Mark::Shared("perl_parse"), "perl"),
-    (Mark::Section(".go.buildinfo"), "go"),
-    (Mark::Section(".gopclntab"), "go"),
+    (Mark::Go, "go"),
     (Mark::Compiler("GHC "), "haskell"),
     (Mark::Compiler("rustc version"), "rust"),
 ];
@@ -324,6 +323,7 @@ fn read(file: &File, owner: u32, home: impl FnOnce() -> Home) -> Option<Executab
         },
         debug_info: match facts.debug_info {
             DebugInfo::None => "none",
+            DebugInfo::Unknown => "",
             DebugInfo::Lines => "lines",
             DebugInfo::Full => "full",
         },
