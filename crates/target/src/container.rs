@@ -85,14 +85,17 @@ impl Surroundings {
         Some(found.or_by_namespace(|| other_namespace(pid)))
     }
 
-    /// This, or where nothing else is known a PID namespace. A service may have one of its own as well: which service says more.
+    /// This, or where it is of no container a PID namespace, in place of the service that made it.
     fn or_by_namespace(self, namespace: impl FnOnce() -> Option<String>) -> Self {
-        if self != Self::default() {
+        if self.container.is_some() {
             return self;
         }
-        Self {
-            container: namespace(),
-            unit: None,
+        match namespace() {
+            None => self,
+            container => Self {
+                container,
+                unit: None,
+            },
         }
     }
 
@@ -250,16 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_said_where_nothing_else_is_known() {
-        let of = |path: &str| {
+    fn a_namespace_is_said_where_no_container_is_known_and_no_service_then() {
+        let of = |path: &str, namespace: Option<&str>| {
             let found = Surroundings::parse(&format!("0::{path}\n"));
-            let found = found.or_by_namespace(|| Some("pidns 7".to_owned()));
-            assert!(found.container.is_none() || found.unit.is_none(), "{found:?}");
-            found.container
+            let found = found.or_by_namespace(|| namespace.map(str::to_owned));
+            (found.container, found.unit)
         };
-        assert_eq!(of("/user.slice/session-3.scope").as_deref(), Some("pidns 7"));
-        assert_eq!(of("/lxc/web").as_deref(), Some("lxc web"));
-        assert_eq!(of("/system.slice/nginx.service"), None);
+        let named = |name: &str| Some(name.to_owned());
+        let (session, service) = ("/user.slice/session-3.scope", "/system.slice/nginx.service");
+        assert_eq!(of(session, Some("pidns 7")), (named("pidns 7"), None));
+        assert_eq!(of("/lxc/web", Some("pidns 7")), (named("lxc web"), None));
+        assert_eq!(of(service, Some("pidns 7")), (named("pidns 7"), None));
+        assert_eq!(of(service, None), (None, named("nginx.service")));
     }
 
     #[test]

@@ -275,19 +275,25 @@ impl Mounts {
 /// mapped another file of the same name: what is mapped says it without a question to the file system, and which mount the file is on
 /// cannot be feigned.
 fn is_local(pid: u32, mapped: &Mapped) -> bool {
-    let device = mapped.device.map(|(major, minor)| format!("{major}:{minor}"));
     // Its own root may be below ours, so that it does not see where its program is.
     let mounts = [Mounts::of(&pid.to_string()), Mounts::of("self")];
+    let number = || Some(status(&format!("/proc/{pid}/exe"))?.stx_mnt_id);
+    are_local(&mounts, mapped.device, number)
+}
+
+/// Whether a device is not of a file system elsewhere by these mounts, and then that of a number is there, and is not elsewhere either.
+fn are_local(mounts: &[Mounts], device: Option<(u32, u32)>, number: impl FnOnce() -> Option<u64>) -> bool {
     let all = || mounts.iter().flat_map(Mounts::all);
-    let is_elsewhere = |mount: &Mount<'_>| !profiler_debug_files::is_local(mount.kind);
-    if all().any(|mount| device.as_deref() == Some(mount.device) && is_elsewhere(&mount)) {
+    let is_local = |mount: &Mount<'_>| profiler_debug_files::is_local(mount.kind);
+    let device = device.map(|(major, minor)| format!("{major}:{minor}"));
+    if all().any(|mount| device.as_deref() == Some(mount.device) && !is_local(&mount)) {
         return false;
     }
-    let Some(found) = status(&format!("/proc/{pid}/exe")) else {
-        return false;
-    };
-    let is_it = |mount: &Mount<'_>| mount.number == found.stx_mnt_id;
-    all().find(is_it).is_some_and(|mount| !is_elsewhere(&mount))
+    // A kernel that does not know the number says 0, which none has.
+    let number = number();
+    all()
+        .find(|mount| Some(mount.number) == number)
+        .is_some_and(|mount| is_local(&mount))
 }
 
 fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Option<Executable> {
@@ -412,6 +418,30 @@ mod tests {
             all,
             expected.map(|(number, device, kind)| (number, device.to_owned(), kind.to_owned()))
         );
+    }
+
+    #[test]
+    fn executables_elsewhere_are_told_by_what_is_mapped_and_by_their_mount() {
+        let of_process = "36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 0:41 / /c rw - fuse.sshfs host: rw\n";
+        let own = "21 1 0:50 / /home rw - nfs4 host: rw\n22 1 98:0 / /b rw - ext4 /dev/root rw\n";
+        let mounts = [of_process, own].map(|text| Mounts(text.to_owned()));
+        let of = |device, number| are_local(&mounts, device, || number);
+        assert!(of(Some((98, 0)), Some(36)));
+        assert!(of(None, Some(36)));
+        assert!(of(None, Some(22)), "by a mount that only this process sees");
+        assert!(!of(Some((98, 0)), Some(37)), "another file is mapped by its name");
+        assert!(!of(None, Some(21)));
+        assert!(
+            !of(None, Some(99)) && !of(None, None),
+            "by no mount that is there"
+        );
+        // Not so much as the number is asked for.
+        assert!(!are_local(&mounts, Some((0, 41)), || panic!(
+            "its file system is asked"
+        )));
+        assert!(!are_local(&mounts, Some((0, 50)), || panic!(
+            "its file system is asked"
+        )));
     }
 
     struct Running(Child);
