@@ -29,7 +29,7 @@ pub use self::{
     processes::ProcessRow,
     threads::{ThreadRow, ThreadTimes},
 };
-use super::lens::{Band, FrameId, Item, Lens, Pane, Suggestion, Wanted, path};
+use super::lens::{Band, FrameId, Item, Lens, LossId, Pane, Suggestion, Wanted, path};
 use super::service::ranked;
 use crate::{
     cli::request::Sides,
@@ -521,12 +521,11 @@ impl Data {
                     .map(|syscall| Item::SystemCall(syscalls_state::name(syscall)))
                     .collect()
             }
-            Some(Pane::Losses) => self
-                .latency
-                .functions
-                .keys()
-                .map(|id| Item::Probed(*id))
-                .collect(),
+            Some(Pane::Losses) => {
+                let probed = self.latency.functions.keys().map(|id| Item::Probed(*id));
+                let lost = self.losses_by_view().into_iter();
+                probed.chain(lost.map(|loss| Item::Loss(loss.id))).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -589,9 +588,12 @@ impl Data {
     #[must_use]
     pub fn has(&self, lens: &Lens, item: &Item) -> bool {
         match item {
-            Item::Threads(_) | Item::Counter(_) | Item::Probed(_) | Item::Wait(_) | Item::SystemCall(_) => {
-                self.items(lens).contains(item)
-            }
+            Item::Threads(_)
+            | Item::Counter(_)
+            | Item::Probed(_)
+            | Item::Loss(_)
+            | Item::Wait(_)
+            | Item::SystemCall(_) => self.items(lens).contains(item),
             Item::Session(name) => self.sessions_shown(lens).any(|session| session.name == *name),
             Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
             Item::Function(id) => self.functions_found(lens).any(|row| id.is(&row.frame)),
@@ -665,19 +667,23 @@ impl Data {
         for ((reason, count), view) in latency.chain(others) {
             match losses
                 .iter_mut()
-                .find(|loss| loss.reason == *reason && loss.view == view)
+                .find(|loss| loss.id.reason == *reason && loss.id.view == view)
             {
                 Some(loss) => loss.count = loss.count.saturating_add(*count),
                 None => losses.push(Loss {
-                    reason: reason.clone(),
-                    view,
+                    id: LossId {
+                        reason: reason.clone(),
+                        view,
+                    },
                     count: *count,
                 }),
             }
         }
         losses.extend(self.flame.lost().into_iter().map(|(reason, count)| Loss {
-            reason: reason.to_owned(),
-            view: "samples",
+            id: LossId {
+                reason: reason.to_owned(),
+                view: "samples",
+            },
             count,
         }));
         losses.retain(|loss| loss.count > 0);
@@ -704,10 +710,8 @@ pub struct Replaced {
 /// What a view lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Why.
-    pub reason: String,
-    /// Of which view.
-    pub view: &'static str,
+    /// Why, and of which view.
+    pub id: LossId,
     /// How many.
     pub count: u64,
 }

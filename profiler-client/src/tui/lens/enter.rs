@@ -192,9 +192,12 @@ fn show_source_of_probed(lens: &mut Lens, data: &Data) {
             lens.source = Some(path::quoted(&function.function.name));
             lens.pane = Pane::Source;
         }
-        None => {
+        None if data.latency.functions.is_empty() => {
             lens.notice =
                 Some("No function has probes: Enter on one of the functions (1) times it.".to_owned());
+        }
+        None => {
+            lens.notice = Some("Select a function with probes: Enter shows its source.".to_owned());
         }
     }
 }

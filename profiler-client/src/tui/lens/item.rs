@@ -46,6 +46,15 @@ impl Band {
     }
 }
 
+/// A loss, as a view counts it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LossId {
+    /// Why.
+    pub reason: String,
+    /// Of which view.
+    pub view: &'static str,
+}
+
 /// What is selected on a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -73,6 +82,8 @@ pub enum Item {
     Counter(String),
     /// A function with probes, by its number in the session.
     Probed(u32),
+    /// What was lost.
+    Loss(LossId),
     /// A node of the tree of waits, by the way to it.
     Wait(String),
     /// A system call, by its name.

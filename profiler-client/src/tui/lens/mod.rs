@@ -27,7 +27,7 @@ pub use self::{
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
     effect::{Effect, FlameView, Recorded, Target},
     input::{Input, Purpose, Suggestion, Wanted},
-    item::{Band, Item, LineId, MomentId, Mouse, Spot},
+    item::{Band, Item, LineId, LossId, MomentId, Mouse, Spot},
     pane::{Pane, Picture},
     part::Part,
     update::update,

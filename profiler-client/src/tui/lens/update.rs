@@ -365,6 +365,7 @@ pub(super) fn selected_frame(lens: &Lens) -> Option<FrameId> {
         | Item::Threads(_)
         | Item::Counter(_)
         | Item::Probed(_)
+        | Item::Loss(_)
         | Item::Wait(_)
         | Item::SystemCall(_) => None,
     }

@@ -1,8 +1,12 @@
 //! What was lost, by reason and view; what each probed function costs; what is to be known of the probes.
 
+use profiler_proto::v1;
 use ratatui::layout::Rect;
 
-use super::{spots::Sign, text::Page};
+use super::{
+    spots::Sign,
+    text::{Page, in_words},
+};
 use crate::{
     live::line::{Line, Style},
     render::{
@@ -12,55 +16,124 @@ use crate::{
     },
     state::latency::FunctionState,
     tui::{
-        data::Data,
+        data::{Data, Loss},
         lens::{Item, Lens},
     },
 };
 
-/// Draws it.
+/// Rows that losses have at least, where something was lost: their heading, one of them, and what can be done against it.
+const LEAST_FOR_LOSSES: usize = 5;
+
+/// Draws it: warnings stand above losses, of which there may be many.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    probes(page, lens, data);
-    page.skip(1);
     let lost = data.losses_by_view();
-    if lost.is_empty() {
-        page.line(&Line::of(Style::Faint, "  nothing was lost"));
+    let warnings = warnings(data, page.width());
+    let for_losses = if lost.is_empty() { 1 } else { LEAST_FOR_LOSSES };
+    // Each is followed by an empty line.
+    let for_warnings = if warnings.is_empty() {
+        0
     } else {
-        page.line(&Line::of(
-            Style::Faint,
-            "       LOST  REASON, AND THE VIEW THAT LACKS IT",
-        ));
-    }
-    for loss in lost {
-        let line = Line::of(
-            Style::Warning,
-            format!("{:>11}  {}", units::count(loss.count), terminal(&loss.reason)),
-        );
-        page.line(&line.and(Style::Faint, format!("  {}", loss.view)));
-        if let Some(Explained { meaning, advice }) = explained(&loss.reason) {
-            page.paragraph(Style::Faint, &format!("{meaning}. What to do: {advice}."));
-        }
-    }
-    let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
+        warnings.len() + 1
+    };
+    let rest = page.rows().saturating_sub(for_warnings + for_losses + 2);
+    probes(page, lens, data, rest.min(page.rows() / 2).max(1));
+    page.skip(1);
     if !warnings.is_empty() {
+        let room = page.rows().saturating_sub(for_losses + 1).max(1);
+        draw_warnings(page, &warnings, room);
         page.skip(1);
     }
-    for warning in warnings {
-        page.paragraph(Style::Plain, &format!("! {}", terminal(warning)));
+    losses(page, lens, &lost, data.cost());
+}
+
+/// What is costly or uncertain about the probes, in lines of the screen.
+fn warnings(data: &Data, columns: usize) -> Vec<String> {
+    let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
+    let lines = warnings
+        .iter()
+        .flat_map(|warning| in_words(&format!("! {}", terminal(warning)), columns.saturating_sub(4)));
+    lines.map(|line| format!("  {line}")).collect()
+}
+
+fn draw_warnings(page: &mut Page<'_>, lines: &[String], room: usize) {
+    let fits = lines.len() <= room;
+    let shown = if fits { room } else { room.saturating_sub(1) };
+    for line in lines.iter().take(shown) {
+        page.line(&Line::of(Style::Plain, line.as_str()));
     }
-    if let Some(cost) = data.cost() {
+    if !fits {
+        let more = lines.len() - shown.min(lines.len());
+        page.line(&Line::of(
+            Style::Faint,
+            format!("  … {more} more lines of warnings: a higher terminal shows them"),
+        ));
+    }
+}
+
+/// What was lost, what the selected one of it means and what can be done, and what the daemon costs.
+fn losses(page: &mut Page<'_>, lens: &Lens, lost: &[Loss], cost: Option<&v1::Cost>) {
+    let selected = lost
+        .iter()
+        .position(|loss| matches!(lens.selection(), Some(Item::Loss(id)) if *id == loss.id));
+    let Some(explained_loss) = lost.get(selected.unwrap_or(0)) else {
+        page.line(&Line::of(Style::Faint, "  nothing was lost"));
+        draw_cost(page, cost);
+        return;
+    };
+    page.line(&Line::of(
+        Style::Faint,
+        "       LOST  REASON, AND THE VIEW THAT LACKS IT (↑↓ selects one to explain)",
+    ));
+    let words = words_of(explained_loss);
+    let for_words = words
+        .as_ref()
+        .map_or(0, |words| in_words(words, page.width().saturating_sub(4)).len());
+    let room = page.rows().saturating_sub(for_words).clamp(1, lost.len());
+    let mut list = page.part(Rect {
+        height: u16::try_from(room).unwrap_or(u16::MAX).min(page.area.height),
+        ..page.area
+    });
+    let begin = list.first(lens, selected.unwrap_or(0), lost.len());
+    for (at, loss) in lost.iter().enumerate().skip(begin).take(room) {
+        list.sign(Sign::item(Item::Loss(loss.id.clone())));
+        let line = Line::of(
+            Style::Warning,
+            format!("{:>11}  {}", units::count(loss.count), terminal(&loss.id.reason)),
+        );
+        list.row(
+            &line.and(Style::Faint, format!("  {}", loss.id.view)),
+            Some(at) == selected,
+        );
+    }
+    page.skip(u16::try_from(room).unwrap_or(u16::MAX));
+    if let Some(words) = words {
+        page.paragraph(Style::Faint, &words);
+    }
+    draw_cost(page, cost);
+}
+
+/// What a loss means and what can be done; `None` of one that a newer service has.
+fn words_of(loss: &Loss) -> Option<String> {
+    let Explained { meaning, advice } = explained(&loss.id.reason)?;
+    let reason = terminal(&loss.id.reason);
+    Some(format!("{reason}: {meaning}. What to do: {advice}."))
+}
+
+fn draw_cost(page: &mut Page<'_>, cost: Option<&v1::Cost>) {
+    if let Some(cost) = cost {
         page.skip(1);
         page.line(&Line::of(Style::Faint, format!("  {}", text::cost(cost))));
     }
 }
 
-/// Functions with probes, and what these take of the target's time.
-fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+/// Functions with probes, and what these take of the target's time, in so many rows below their heading.
+fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
     let functions = &data.latency.functions;
     if functions.is_empty() {
-        page.line(&Line::of(
+        page.paragraph(
             Style::Faint,
-            "  no function has probes: samples alone cost the target nothing but their interrupts",
-        ));
+            "no function has probes: samples alone cost the target nothing but their interrupts",
+        );
         return;
     }
     let heading = format!(
@@ -68,8 +141,6 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         "CALLS/S", "EACH", "OF A CORE"
     );
     page.line(&Line::of(Style::Faint, heading));
-    // Losses have some room left.
-    let room = (page.rows() / 2).max(1);
     let selected = functions
         .keys()
         .position(|id| matches!(lens.selection(), Some(Item::Probed(selected)) if selected == id));

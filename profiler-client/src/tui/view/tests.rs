@@ -365,6 +365,86 @@ fn losses_have_their_view_and_probes_their_cost() {
 }
 
 #[test]
+fn all_losses_are_in_reach_below_the_warnings_and_the_selected_one_is_explained() {
+    use crate::tui::lens::Move;
+
+    let mut data = sample::lossy();
+    let reasons = [
+        "abandoned",
+        "too_deep",
+        "ring_full",
+        "disturbed",
+        "edited",
+        "open",
+        "end_lost",
+        "join_limit",
+        "join_full",
+        "join_open",
+        "join_expired",
+        "batch_full",
+        "slow_client",
+        "symbols_behind",
+    ];
+    data.hits.state.lost = (20..)
+        .zip(reasons)
+        .map(|(count, reason)| (reason.to_owned(), count))
+        .collect();
+    let mut lens = lens(Pane::Losses, SLOW);
+    update(&mut lens, Action::Drawn, &data);
+    let shown = text(&lens, &data);
+    says(
+        &shown,
+        &[
+            "! each return is single-stepped",
+            "! another",
+            "  sample_ring_full: a sample that found no room. What to do:",
+        ],
+    );
+    // The function with probes comes first, behind it as many losses as there are.
+    for loss in data.losses_by_view() {
+        update(&mut lens, Action::Move(Move::Down), &data);
+        let shown = text(&lens, &data);
+        let reason = loss.id.reason;
+        says(
+            &shown,
+            &[
+                &format!("  {reason}  {}", loss.id.view),
+                &format!("  {reason}: "),
+                "What to do:",
+                "! each return is single-stepped",
+                "200    7.00 µs        0.1%  handle",
+            ],
+        );
+        assert_eq!(shown.matches("What to do:").count(), 1, "{shown}");
+    }
+    // Enter belongs to the functions.
+    update(&mut lens, Action::Enter, &data);
+    assert!(
+        lens.notice
+            .as_ref()
+            .is_some_and(|notice| notice.starts_with("Select a function"))
+    );
+}
+
+#[test]
+fn losses_stay_in_sight_below_many_warnings() {
+    let mut data = sample::lossy();
+    let mut session = v1::Session::clone(data.session.as_deref().unwrap());
+    session.warnings = (0..30).map(|at| format!("warning {at}")).collect();
+    data.session = Some(Arc::new(session));
+    let shown = text(&lens(Pane::Losses, SLOW), &data);
+    says(
+        &shown,
+        &[
+            "! warning 0",
+            "more lines of warnings: a higher terminal shows them",
+            "1,234  sample_ring_full  samples",
+            "200    7.00 µs        0.1%  handle",
+        ],
+    );
+}
+
+#[test]
 fn sessions_are_in_reach_while_attached() {
     let mut data = sample::busy();
     data.sessions = vec![v1::Session {
