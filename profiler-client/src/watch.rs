@@ -123,7 +123,8 @@ fn note_children(begun: u64, elapsed: Duration) {
 fn note_missing(waited: Duration) {
     let waited = waited.as_secs();
     note(&format!(
-        "warning: the daemon did not say within {waited} s what came last: it is not in the result."
+        "warning: the daemon did not say within {waited} s what came last: it is not in the result. \
+         Run this again; if the daemon does not keep up then either, ask for a narrower scope or fewer processes."
     ));
 }
 

@@ -42,6 +42,10 @@ use super::{
     request::{Host, Request, ScopeEdit},
 };
 
+/// Why a recording is not asked for values.
+const RECORDED_VALUES: &str =
+    "A recording has the values that it was made with (`profiler record --print …`): leave --print out.";
+
 /// Validates what was typed.
 ///
 /// # Errors

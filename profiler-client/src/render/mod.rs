@@ -14,6 +14,7 @@ pub mod intervals;
 pub mod json;
 #[cfg(test)]
 mod parsed;
+pub mod process;
 pub mod profile;
 pub mod reasons;
 pub mod source;

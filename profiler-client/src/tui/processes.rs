@@ -10,6 +10,7 @@ use std::{
 use profiler_proto::v1;
 
 use super::data::ProcessRow;
+use crate::render::process;
 
 /// Ticks in a second, as `/proc` has them on every Linux.
 const TICKS_PER_S: f64 = 100.0;
@@ -59,19 +60,11 @@ impl Usage {
                         .unwrap_or_else(|| process.uid.to_string()),
                     threads: process.threads,
                     cpus: now.and_then(|now| cpus(now, before.copied(), since, uptime_s)),
+                    place: process::place(&process).to_owned(),
+                    command: process::command(&process).to_owned(),
                     symbols: process.symbols,
                     debug_info: process.debug_info,
                     runtime: process.runtime,
-                    place: if process.container.is_empty() {
-                        process.unit
-                    } else {
-                        process.container
-                    },
-                    command: if process.command.is_empty() {
-                        process.executable
-                    } else {
-                        process.command
-                    },
                 }
             })
             .collect();

@@ -9,7 +9,7 @@ use crate::{
     },
     connect::{Connection, connect},
     output,
-    render::{escape::terminal, json, text},
+    render::{escape::terminal, json, process, text},
 };
 
 /// Lists processes.
@@ -32,11 +32,6 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(processes.iter().map(|process| {
-        let command = if process.command.is_empty() {
-            &process.executable
-        } else {
-            &process.command
-        };
         vec![
             process.pid.to_string(),
             process.uid.to_string(),
@@ -44,15 +39,8 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
             known(&process.symbols, "?"),
             known(&process.debug_info, "?"),
             known(&process.runtime, "?"),
-            known(
-                if process.container.is_empty() {
-                    &process.unit
-                } else {
-                    &process.container
-                },
-                "-",
-            ),
-            terminal(command).into_owned(),
+            known(process::place(process), "-"),
+            terminal(process::command(process)).into_owned(),
         ]
     }));
     output::stdout(text::table(&rows, &[3, 4, 5, 6, 7]))

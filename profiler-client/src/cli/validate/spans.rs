@@ -9,6 +9,7 @@ use super::{
         print_list,
         request::{SessionChoice, Spans},
     },
+    RECORDED_VALUES,
     endings::{EVENTS, export},
     session::{OWN_LEASE, absolute, create},
     target, target_or_recording,
@@ -20,9 +21,7 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
         Some(name) => SessionChoice::Join(name),
         None if args.recording.from.is_some() => {
             if !args.print.is_empty() {
-                return Err(Failure::usage(
-                    "A recording has the values that it was made with (`profiler record --print …`): leave --print out.",
-                ));
+                return Err(Failure::usage(RECORDED_VALUES));
             }
             let target = target_or_recording(args.target, &args.recording)?;
             let making = SessionMakingArgs::default();

@@ -360,6 +360,10 @@ fn a_recording_takes_no_flags_that_would_change_nothing() {
         &["trace", "--from", "a", "--limit", "5"][..],
         &["spans", "--from", "a", "--limit", "5"],
         &["spans", "--from", "a", "--print", "n"],
+        &["tui", "--from", "a", "--print", "n"],
+        &["tui", "--from", "a", "-F", "99"],
+        &["tui", "--from", "a", "--budget", "5"],
+        &["tui", "--from", "a", "-p", "7"],
         &["spans", "--from", "a", "--window", "5"],
         &["spans", "--from", "a", "-F", "99"],
         &["explain", "--from", "a", "--duration", "5"],
@@ -371,6 +375,10 @@ fn a_recording_takes_no_flags_that_would_change_nothing() {
             "{line:?}: {said}"
         );
     }
+    assert_eq!(
+        refused(&["tui", "--from", "a", "--print", "n"]),
+        refused(&["spans", "--from", "a", "--print", "n"])
+    );
     let said = refused(&["syscalls", "--from", "a"]);
     assert!(said.contains("'f/syscall:read'"), "{said}");
 }

@@ -12,6 +12,7 @@ use super::{
         print_list,
         request::Tui,
     },
+    RECORDED_VALUES,
     session::{OWN_LEASE, create},
 };
 use crate::{
@@ -21,6 +22,9 @@ use crate::{
 
 /// `host` is the daemon that was given.
 pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
+    if args.from.is_some() && !args.print.is_empty() {
+        return Err(Failure::usage(RECORDED_VALUES));
+    }
     let recorded = args.from.map(|path| {
         Target::Recording(Recorded {
             path: path.to_string_lossy().into_owned(),

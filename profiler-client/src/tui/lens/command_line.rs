@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use profiler_export::text::is_unseen;
 
-use super::{FrameId, Lens, Mouse, Pane, Picture, Recorded, Target, path};
+use super::{FrameId, Lens, Mouse, Pane, Picture, Recorded, Target, path, url};
 use crate::{
     cli::args::{By, RecordedTime},
     state::{functions::Sort, shape::Around},
@@ -12,6 +12,23 @@ use crate::{
 
 /// Separates the frames of `--zoom`, as folded stacks do.
 pub const BETWEEN_FRAMES: char = ';';
+
+/// Flags whose value is the next word; that of others stands behind `=` in the same word.
+const IN_NEXT_WORD: [&str; 6] = ["-p", "--exe", "--from", "--session", "--pane", "--sort"];
+
+/// Whether the value of a flag is the next word.
+pub fn has_next_word(flag: &str) -> bool {
+    IN_NEXT_WORD.contains(&flag)
+}
+
+/// A flag with its value, as command lines have it.
+fn option(flag: &str, value: &str) -> Vec<String> {
+    if has_next_word(flag) {
+        vec![flag.to_owned(), value.to_owned()]
+    } else {
+        vec![format!("{flag}={value}")]
+    }
+}
 
 /// The command that shows the screen as it is.
 #[must_use]
@@ -27,10 +44,10 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
         return words;
     }
     if lens.pane != Pane::default() {
-        words.extend(["--pane".to_owned(), lens.pane.name().to_owned()]);
+        words.extend(option("--pane", lens.pane.name()));
     }
     if lens.sort != Sort::default() {
-        words.extend(["--sort".to_owned(), lens.sort.name().to_owned()]);
+        words.extend(option("--sort", lens.sort.name()));
     }
     if lens.picture == Picture::Heat {
         words.push("--heat".to_owned());
@@ -38,31 +55,37 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     if lens.shape.collapse {
         words.push("--collapse".to_owned());
     }
-    let mut option = |name: &str, value: &str| words.push(format!("{name}={value}"));
+    let mut add = |name: &str, value: &str| words.extend(option(name, value));
     if !lens.search.is_empty() {
-        option("--search", &lens.search);
+        add("--search", &lens.search);
     }
     if !lens.print.is_empty() {
-        option("--print", &lens.print.join(","));
+        add("--print", &lens.print.join(","));
     }
     for (name, value) in shaping(lens) {
-        option(name, &value);
+        add(name, &value);
     }
     match &lens.shape.around {
-        Some(Around::Callees(function)) => option("--callees", &function.function),
-        Some(Around::Callers(function)) => option("--callers", &function.function),
+        Some(Around::Callees(function)) => add("--callees", &function.function),
+        Some(Around::Callers(function)) => add("--callers", &function.function),
         None => {}
     }
     if lens.at_least > 0 {
-        option("--at-least", &(f64::from(lens.at_least) / 10.0).to_string());
+        add("--at-least", &(f64::from(lens.at_least) / 10.0).to_string());
     }
     if !lens.zoom.is_empty() {
-        option("--zoom", &zoom(&lens.zoom));
+        add("--zoom", &zoom(&lens.zoom));
     }
     if let Some(source) = lens.source.as_ref().filter(|_| lens.pane == Pane::Source) {
-        option("--source", source);
+        add("--source", source);
     }
     words
+}
+
+/// The command that shows the screen as it is by its URL.
+#[must_use]
+pub fn of_url(lens: &Lens) -> Vec<String> {
+    vec!["profiler".to_owned(), "tui".to_owned(), url::of(&of_screen(lens))]
 }
 
 /// The command that shows the same without a screen, for scripts.
@@ -114,20 +137,20 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         Pane::Difference => {
             words.push("--diff".to_owned());
             let by = shaping(lens).filter(|(name, _)| *name == "--by" && lens.shape.threads.is_empty());
-            words.extend(by.map(|(name, value)| format!("{name}={value}")));
+            words.extend(by.flat_map(|(name, value)| option(name, &value)));
         }
-        Pane::Threads => words.push("--by=thread".to_owned()),
+        Pane::Threads => words.extend(option("--by", "thread")),
         Pane::Top | Pane::Graph if shapes_stacks(lens) => {
             // Threads are told apart by a view of functions.
             let by_thread = !lens.shape.threads.is_empty();
             let flags = shaping(lens).filter(|(name, _)| !(by_thread && *name == "--by"));
-            words.extend(flags.map(|(name, value)| format!("{name}={value}")));
+            words.extend(flags.flat_map(|(name, value)| option(name, &value)));
             if lens.shape.collapse {
                 words.push("--collapse".to_owned());
             }
         }
         Pane::Hits if !is_of_session && !lens.print.is_empty() => {
-            words.push(format!("--print={}", lens.print.join(",")));
+            words.extend(option("--print", &lens.print.join(",")));
         }
         _ => {}
     }
@@ -160,21 +183,23 @@ fn probing(lens: &Lens) -> impl Iterator<Item = String> {
         .cloned()
 }
 
-fn host(lens: &Lens) -> Option<String> {
-    lens.host.as_ref().map(|host| format!("--host={host}"))
+fn host(lens: &Lens) -> impl Iterator<Item = String> {
+    lens.host.iter().flat_map(|host| option("--host", host))
 }
 
 fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
     let mut words = match &lens.target {
         None => return Vec::new(),
-        Some(Target::Session(name)) => return vec!["--session".to_owned(), name.clone()],
-        Some(Target::Pid(pid)) => vec!["-p".to_owned(), pid.to_string()],
-        Some(Target::Exe(exe)) => vec!["--exe".to_owned(), exe.clone()],
-        Some(Target::Profile(path)) => return vec!["--from".to_owned(), path.clone()],
+        Some(Target::Session(name)) => return option("--session", name),
+        Some(Target::Pid(pid)) => option("-p", &pid.to_string()),
+        Some(Target::Exe(exe)) => option("--exe", exe),
+        Some(Target::Profile(path)) => return option("--from", path),
         Some(Target::Recording(Recorded { path, time })) => {
-            let time = (*time != RecordedTime::default()).then(|| format!("--time={time}"));
-            let from = ["--from".to_owned(), path.clone()];
-            from.into_iter().chain(time).collect()
+            let mut words = option("--from", path);
+            if *time != RecordedTime::default() {
+                words.extend(option("--time", &time.to_string()));
+            }
+            words
         }
     };
     if with_scope && !lens.scope.is_empty() {

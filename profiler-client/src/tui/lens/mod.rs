@@ -24,7 +24,7 @@ use profiler_scope::Place;
 
 pub use self::{
     action::{Action, Move, Typing},
-    command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
+    command_line::{BETWEEN_FRAMES, of_screen, of_url, of_verb, quoted},
     effect::{Effect, FlameView, Recorded, Target},
     input::{Input, Purpose, Suggestion, Wanted},
     item::{Band, Item, LineId, LossId, MomentId, Mouse, Spot},

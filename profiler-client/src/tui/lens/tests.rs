@@ -822,7 +822,7 @@ fn copying_again_copies_the_verb() {
     let url = copied(update(&mut lens, Action::Copy, &data));
     assert_eq!(
         url.as_deref(),
-        Some("profiler:tui?pid=4211&scope=f%5B%3E%3D%20p95%5D&pane=diff")
+        Some("profiler tui 'profiler:tui?pid=4211&scope=f%5B%3E%3D%20p95%5D&pane=diff'")
     );
     assert_eq!(lens.overlay, Overlay::Url);
     update(&mut lens, Action::Nothing, &data);

@@ -8,7 +8,7 @@ use super::{
     command_line,
     enter::enter,
     path::{self, Towards},
-    pointing, shaping, typing, url,
+    pointing, shaping, typing,
 };
 use crate::{cli::args::By, tui::data::Data};
 
@@ -69,6 +69,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::EditFold => typing::begin(lens, Purpose::Fold),
         Action::EditScope => typing::begin(lens, Purpose::Scope),
         Action::Search => typing::begin(lens, Purpose::Search),
+        // No key does so there: which values a recording has was said when it was made.
+        Action::EditPrint if lens.is_of_recording() => Vec::new(),
         Action::EditPrint => typing::begin(lens, Purpose::Print),
         Action::Type(typed) => typing::typed(lens, &typed, data),
         Action::Freeze => {
@@ -448,7 +450,7 @@ fn copy(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
     let of_screen = || command_line::of_screen(lens);
     let (overlay, text) = match over {
         Overlay::Screen => (Overlay::Verb, command_line::quoted(&command_line::of_verb(lens))),
-        Overlay::Verb => (Overlay::Url, url::of(&of_screen())),
+        Overlay::Verb => (Overlay::Url, command_line::quoted(&command_line::of_url(lens))),
         _ => (Overlay::Screen, command_line::quoted(&of_screen())),
     };
     lens.overlay = overlay;

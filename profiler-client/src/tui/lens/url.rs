@@ -2,14 +2,13 @@
 
 use std::str;
 
+use super::command_line::has_next_word;
+
 /// How such a URL begins.
 pub const PREFIX: &str = "profiler:tui";
 
 /// The name of what stands on the command line without one.
 const SCOPE: &str = "scope";
-
-/// Flags whose value is the next word.
-const IN_NEXT_WORD: [&str; 6] = ["-p", "--exe", "--from", "--session", "--pane", "--sort"];
 
 /// A screen's command line as a URL.
 #[must_use]
@@ -21,7 +20,7 @@ pub fn of(words: &[String]) -> String {
         let pair = |name: &str, value: &str| format!("{}={}", name.trim_start_matches('-'), encoded(value));
         pairs.push(match (word.as_str(), word.split_once('=')) {
             ("-p", _) => pair("pid", words.next().map_or("", String::as_str)),
-            (flag, _) if IN_NEXT_WORD.contains(&flag) => pair(flag, words.next().map_or("", String::as_str)),
+            (flag, _) if has_next_word(flag) => pair(flag, words.next().map_or("", String::as_str)),
             (flag, Some((name, value))) if flag.starts_with("--") => pair(name, value),
             (flag, None) if flag.starts_with("--") => flag.trim_start_matches('-').to_owned(),
             (scope, _) => pair(SCOPE, scope),

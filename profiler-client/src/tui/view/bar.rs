@@ -85,8 +85,10 @@ fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
             1 => "  ! a warning: L shows it".to_owned(),
             count => format!("  ! {count} warnings: L shows them"),
         };
-        let fits = line.width() + words.chars().count() <= width;
-        line = line.and(Style::Faint, if fits { words } else { shorter });
+        let room = width.saturating_sub(line.width());
+        let mut longest_first = [words, shorter].into_iter();
+        let fits = longest_first.find(|words| words.chars().count() <= room);
+        line = line.and(Style::Faint, fits.unwrap_or_else(|| "  ! L".to_owned()));
     }
     line
 }

@@ -45,7 +45,8 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
     let mut spots = Spots::default();
     let mut page = Page::new(buffer, &mut spots, theme, area);
     let mut foot = page.foot(2);
-    foot.line(&cost(lens, data));
+    let width = foot.width();
+    foot.line(&cost(lens, data, width));
     footer(&mut foot, lens);
     match lens.screen() {
         None => {
@@ -234,12 +235,18 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
 }
 
 /// What was lost, and what it costs: the target in probes, the daemon in all.
-fn cost(lens: &Lens, data: &Data) -> Line {
+fn cost(lens: &Lens, data: &Data, width: usize) -> Line {
     let lost = data.losses();
     let mut line = Line::default();
     if !lost.is_empty() {
-        line = line.and(Style::Warning, format!("{}  ", numbers::losses(&lost)));
+        let mut words = format!("{}  ", numbers::losses(&lost));
+        if words.trim_end().chars().count() > width {
+            words = format!("lost: for {} reasons, L explains them  ", lost.len());
+        }
+        line = line.and(Style::Warning, words);
     }
+    // What has no room is in the pane of losses (L).
+    let fits = |line: &Line, words: &str| line.width() + words.trim_end().chars().count() <= width;
     let calls = data.latency.functions.values();
     let probes: f64 = calls
         .filter(|function| function.taken_off.is_empty())
@@ -247,10 +254,12 @@ fn cost(lens: &Lens, data: &Data) -> Line {
         .sum();
     if probes > 0.0 {
         let words = format!("probes {} of a core  ", units::percent(probes));
-        line = line.and(Style::Faint, words);
+        if fits(&line, &words) {
+            line = line.and(Style::Faint, words);
+        }
     }
-    if let Some(cost) = data.cost() {
-        line = line.and(Style::Faint, numbers::cost(cost));
+    if let Some(words) = data.cost().map(numbers::cost).filter(|words| fits(&line, words)) {
+        line = line.and(Style::Faint, words);
     }
     // What another tool has lost is not known.
     if data.session.is_some() && lost.is_empty() && !lens.has_stacks_alone() {

@@ -15,7 +15,7 @@ use crate::{
     tui::{
         data::Data,
         keys::{Binding, KEYS, On, TYPING},
-        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_verb, quoted, url},
+        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_url, of_verb, quoted},
     },
 };
 
@@ -83,8 +83,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         ),
         Overlay::Url => command(
             page,
-            " a URL, sent to the clipboard: profiler tui URL shows this screen ",
-            &url::of(&of_screen(lens)),
+            " a URL, for a shell, sent to the clipboard: it shows this screen ",
+            &quoted(&of_url(lens)),
         ),
     }
     if let Some(input) = lens

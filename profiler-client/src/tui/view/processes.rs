@@ -40,7 +40,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 /// The daemon's sessions alone.
 pub fn draw_sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    let own = data.session.as_ref().map_or("", |session| session.name.as_str());
+    let own = data.session.as_ref().map(|session| session.name.as_str());
+    let own = own.filter(|name| !name.is_empty()).unwrap_or("this one");
     let words = format!("Enter: look at the selected one instead of {}", terminal(own));
     page.foot(1).line(&line::Line::of(line::Style::Faint, words));
     let rows: Vec<&v1::Session> = data.sessions_shown(lens).collect();
