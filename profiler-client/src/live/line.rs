@@ -76,15 +76,23 @@ impl Line {
         self
     }
 
-    /// Cuts it to a width: a name in its middle, and then the line at its end.
+    /// Cuts it to a width: a name in its middle, and then the line at its end, where a mark says so.
     #[must_use]
     pub fn cut(self, width: usize) -> Self {
-        let mut room = width;
-        let mut pieces = Vec::with_capacity(self.0.len());
-        for (style, text) in self.with_short_name(width).0 {
-            let text: String = text.chars().take(room).collect();
-            room -= text.chars().count();
-            pieces.push((style, text));
+        let line = self.with_short_name(width);
+        let is_cut = line.text().trim_end().chars().count() > width;
+        let mut room = if is_cut { width.saturating_sub(1) } else { width };
+        let mut pieces = Vec::with_capacity(line.0.len());
+        let mut is_marked = !is_cut || width == 0;
+        for (style, text) in line.0 {
+            let mut shown: String = text.chars().take(room).collect();
+            let columns = shown.chars().count();
+            room -= columns;
+            if !is_marked && columns < text.chars().count() {
+                is_marked = true;
+                shown.push('…');
+            }
+            pieces.push((style, shown));
         }
         Self(pieces)
     }
@@ -102,8 +110,21 @@ mod tests {
 
     #[test]
     fn a_line_is_cut_across_its_pieces() {
-        let line = Line::of(Style::Plain, "größe").and(Style::Faint, " of it").cut(7);
-        assert_eq!((line.text().as_str(), line.width()), ("größe o", 7));
+        let line = Line::of(Style::Plain, "größe").and(Style::Faint, " of it  ");
+        let cut = |width| line.clone().cut(width).text();
+        for (width, text) in [
+            (0, ""),
+            (1, "…"),
+            (5, "größ…"),
+            (6, "größe…"),
+            (7, "größe …"),
+            // Spaces at its end are nothing to miss.
+            (11, "größe of it"),
+            (12, "größe of it "),
+            (13, "größe of it  "),
+        ] {
+            assert_eq!(cut(width), text);
+        }
     }
 
     #[test]
@@ -121,7 +142,7 @@ mod tests {
             "{cut}"
         );
         // A few columns of a name are left, and what does not fit then is cut.
-        assert_eq!(line().cut(30).text(), "  45.5%  50.5 ms  std::co…::in");
+        assert_eq!(line().cut(30).text(), "  45.5%  50.5 ms  std::co…::i…");
     }
 
     #[test]

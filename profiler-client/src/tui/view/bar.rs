@@ -6,8 +6,8 @@ use super::text::Page;
 use crate::{
     attached::recorded_length,
     cli::args::RecordedTime,
-    live::line::{Line, Style},
-    render::{escape::terminal, source_names::cut, units},
+    live::line::{Line, Style, cut_middle},
+    render::{escape::terminal, units},
     tui::{
         data::Data,
         lens::{Input, Lens, Pane, Purpose, Recorded, Target, path},
@@ -111,7 +111,8 @@ fn path_lines(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let mut room = page.width();
     let mut shown: Vec<(String, String)> = Vec::new();
     for cell in cells.iter().rev() {
-        let step = cut(&cell.step, page.width().saturating_sub(4));
+        // The end of a step is what it asks for.
+        let step = cut_middle(&cell.step, page.width().saturating_sub(4));
         let columns = step.chars().count().max(cell.counts.chars().count());
         if room < columns + 3 {
             shown.push(("…".to_owned(), String::new()));

@@ -66,7 +66,7 @@ fn processes_are_listed_harmlessly() {
         &text,
         &[
             "     PID USER      THR   CPU  SYMBOLS  DEBUG    RUNTIME COMMAND",
-            "    4211 www         6  125%  dynamic  separate native  server --listen \\u{1b}[3",
+            "    4211 www         6  125%  dynamic  separate native  server --listen \\u{1b}[…",
             "    4212 root        1     ?  ?        ?        ?       other",
             "Enter attach",
         ],
@@ -445,6 +445,17 @@ fn what_does_not_fit_at_the_edges_of_the_screen_is_not_cut_in_a_word() {
     assert_eq!(
         foot(&shown),
         "lost: for 6 reasons, L explains them  probes 0.1% of a core"
+    );
+}
+
+#[test]
+fn a_step_of_a_long_name_shows_what_it_asks_for() {
+    let scope = "\"std::collections::hash::map::HashMap<alloc::string::String, alloc::vec::Vec<u64>>::insert\"[>= p95]";
+    let shown = text(&lens(Pane::Top, scope), &sample::busy());
+    let path = shown.lines().nth(1).unwrap_or_default();
+    assert!(
+        path.starts_with(" ▸ \"std::collections::") && path.ends_with("::insert\"[>= p95]"),
+        "{path}"
     );
 }
 
