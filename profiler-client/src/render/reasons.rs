@@ -85,8 +85,8 @@ mod tests {
         files
     }
 
-    /// Text that is written where pairs of a reason and a count are, `("reason", count)`, and where one is counted,
-    /// `add("reason", count)`.
+    /// What is written where pairs of a reason and a count are, `("reason", count)` or `(REASON, count)`, and where one is
+    /// counted, `add("reason", count)`.
     fn counted(code: &str) -> impl Iterator<Item = &str> {
         let opened = code.match_indices('(').filter(|(at, _)| {
             let before = code.get(..*at).unwrap_or_default();
@@ -94,28 +94,57 @@ mod tests {
             matches!(word, Some("" | "add" | "insert"))
         });
         opened.filter_map(|(at, _)| {
-            let behind = code.get(at + 1..)?.trim_start().strip_prefix('"')?;
-            let (text, count) = behind.split_once('"')?;
-            let count = count.strip_prefix(',')?.trim_start();
-            let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-            (is_name && count.starts_with(|c: char| c.is_ascii_lowercase())).then_some(text)
+            let (text, count) = code.get(at + 1..)?.split_once(',')?;
+            let count = count.trim_start();
+            count
+                .starts_with(|c: char| c.is_ascii_lowercase())
+                .then_some(text.trim())
         })
+    }
+
+    /// Constants of text: each name with its text in quotes.
+    fn constants(code: &str) -> impl Iterator<Item = (&str, &str)> {
+        let behind = code.split("const ").skip(1);
+        behind.filter_map(|code| code.split_once(';')?.0.split_once(": &str = "))
+    }
+
+    /// The text in quotes, where it can be a reason.
+    fn unquoted(text: &str) -> Option<&str> {
+        let text = text.strip_prefix('"')?.strip_suffix('"')?;
+        let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        is_name.then_some(text)
     }
 
     #[test]
     fn every_reason_that_the_daemon_counts_is_explained() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-daemon/src");
-        let mut reasons = BTreeSet::new();
-        for file in sources(&folder) {
-            let text = fs::read_to_string(&file).unwrap();
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let texts = sources(&folder)
+            .into_iter()
+            .map(|file| fs::read_to_string(file).unwrap());
+        let codes: Vec<String> = texts
+            .map(|text| text.split("#[cfg(test)]").next().unwrap_or_default().to_owned())
             // Others name programs, counters and arguments so.
-            if code.contains("Losses") || code.contains("lost") {
-                reasons.extend(counted(code).map(str::to_owned));
-            }
-        }
+            .filter(|code| code.contains("Losses") || code.contains("lost"))
+            .collect();
+        let constants: HashMap<&str, &str> = codes.iter().flat_map(|code| constants(code)).collect();
+        let mut reasons: BTreeSet<&str> = codes
+            .iter()
+            .flat_map(|code| counted(code))
+            .filter_map(|text| unquoted(constants.get(text).copied().unwrap_or(text)))
+            .collect();
         // Recordings have these; from them the others are made.
-        reasons.retain(|name| !name.ends_with("_attempted") && !name.starts_with("hit_"));
+        let begins = ["hit_", "recorded_"];
+        let is_recorded =
+            |name: &str| begins.iter().any(|begin| name.starts_with(begin)) || name.ends_with("_attempted");
+        reasons.retain(|name| !is_recorded(name));
+        for constant in [
+            "children_not_counted",
+            "recording_behind",
+            "newer_format",
+            "not_recorded",
+        ] {
+            assert!(reasons.contains(constant), "{constant} is not found: {reasons:?}");
+        }
         assert!(reasons.len() > 60, "{reasons:?}");
         let unknown: Vec<_> = reasons
             .iter()
