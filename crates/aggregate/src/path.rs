@@ -80,6 +80,10 @@ pub struct Path<T> {
     dropped: Dropped,
     gone: GoneThreads,
     max_waiting: usize,
+    /// What its things take beside themselves, in bytes.
+    bytes: usize,
+    bytes_of: fn(&T) -> usize,
+    max_bytes: usize,
 }
 
 impl<T> Path<T> {
@@ -96,6 +100,9 @@ impl<T> Path<T> {
             dropped: Dropped::default(),
             gone: GoneThreads::default(),
             max_waiting: MAX_WAITING,
+            bytes: 0,
+            bytes_of: |_| 0,
+            max_bytes: usize::MAX,
         };
         let mut is_joined = false;
         for (number, (probes, asks)) in steps.into_iter().enumerate() {
@@ -109,6 +116,16 @@ impl<T> Path<T> {
             is_joined |= asks;
         }
         path
+    }
+
+    /// One whose things take at most so many bytes beside themselves: beyond that, they are given up as beyond their number.
+    #[must_use]
+    pub fn with_room(self, max_bytes: usize, bytes_of: fn(&T) -> usize) -> Self {
+        Self {
+            bytes_of,
+            max_bytes,
+            ..self
+        }
     }
 
     /// Sets what a step asks of its durations, if it does.
@@ -137,13 +154,25 @@ impl<T> Path<T> {
         if items.is_empty() {
             return;
         }
-        if self.count + items.len() > self.max_waiting {
-            self.give_up_oldest(parent);
+        let mut bytes = self.bytes_of(&items);
+        let is_full = self.count + items.len() > self.max_waiting;
+        if is_full || self.bytes.saturating_add(bytes) > self.max_bytes {
+            self.give_up_oldest(parent, bytes);
             let room = self.max_waiting.saturating_sub(self.count);
-            let most = items.len().min(room);
+            let mut left = self.max_bytes.saturating_sub(self.bytes);
+            let mut most = 0;
+            for item in items.iter().take(room) {
+                let Some(rest) = left.checked_sub((self.bytes_of)(item)) else {
+                    break;
+                };
+                left = rest;
+                most += 1;
+            }
             self.dropped.join_full += items.drain(most..).map(|item| (self.weigh)(&item)).sum::<u64>();
+            bytes = self.bytes_of(&items);
         }
         self.count += items.len();
+        self.bytes += bytes;
         let waiting = self.waiting.entry(parent).or_insert_with(|| Waiting {
             tgid,
             since_ns: now_ns,
@@ -152,8 +181,14 @@ impl<T> Path<T> {
         waiting.items.append(&mut items);
     }
 
-    /// Gives up an eighth at a time, so that the sort is rare; nothing of the span that more is taken of.
-    fn give_up_oldest(&mut self, but: SpanKey) {
+    fn bytes_of(&self, items: &[T]) -> usize {
+        items.iter().map(self.bytes_of).sum()
+    }
+
+    /// Gives up an eighth at a time, so that the sort is rare, or so many bytes as are asked for; nothing of the span that more is
+    /// taken of.
+    fn give_up_oldest(&mut self, but: SpanKey, bytes: usize) {
+        let most = (self.max_bytes - self.max_bytes / 8).min(self.max_bytes.saturating_sub(bytes));
         let mut by_age: Vec<(u64, SpanKey)> = self
             .waiting
             .iter()
@@ -162,11 +197,13 @@ impl<T> Path<T> {
             .collect();
         by_age.sort_unstable();
         for (_, span) in by_age {
-            if self.count <= self.max_waiting - self.max_waiting / 8 {
+            let is_roomy = self.count <= self.max_waiting - self.max_waiting / 8;
+            if is_roomy && self.bytes <= most {
                 break;
             }
             if let Some(Waiting { items, .. }) = self.waiting.remove(&span) {
                 self.count -= items.len();
+                self.bytes -= self.bytes_of(&items);
                 self.dropped.join_full += items.iter().map(self.weigh).sum::<u64>();
             }
         }
@@ -183,6 +220,7 @@ impl<T> Path<T> {
         };
         let count: u64 = items.iter().map(self.weigh).sum();
         self.count -= items.len();
+        self.bytes -= self.bytes_of(&items);
         if tgid != end.tgid {
             // Of a thread that had this number before.
             self.dropped.expired += count;
@@ -215,10 +253,12 @@ impl<T> Path<T> {
             return;
         }
         let (count, dropped, weigh) = (&mut self.count, &mut self.dropped, self.weigh);
+        let (bytes, bytes_of) = (&mut self.bytes, self.bytes_of);
         self.waiting.retain(|(tid, _), waiting| {
             let stays = !gone.contains(&(waiting.tgid, *tid));
             if !stays {
                 *count -= waiting.items.len();
+                *bytes -= waiting.items.iter().map(bytes_of).sum::<usize>();
                 dropped.expired += waiting.items.iter().map(weigh).sum::<u64>();
             }
             stays

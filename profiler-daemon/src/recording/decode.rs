@@ -362,9 +362,11 @@ impl Decoder {
 
     /// Takes a hit, by the time of the one before; `None` of a kind that a newer version writes.
     fn hit(&mut self, hit: v1::RecordedHit, last_ns: &mut u64) -> Result<Option<Recorded>, Damaged> {
-        let values = hit.values.into_iter().map(values::reading);
+        if hit.values.len() > MAX_VALUES {
+            return Err(Damaged);
+        }
         let look = RecordedLook {
-            values: values.collect::<Result<_, _>>()?,
+            values: values::readings(hit.values)?,
             stack: hit.stack.map(|stack| self.hit_stack(stack)).transpose()?,
         };
         Ok(Some(match hit.what {

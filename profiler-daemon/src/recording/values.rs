@@ -8,6 +8,13 @@ use super::decode::Damaged;
 /// Said of a value that is not in the file.
 const LEFT_OUT: &str = "values were left out of the recording";
 
+/// Said of a value that takes more memory than those of a hit do.
+const TOO_LARGE: &str = "the recorded value is larger than any that is read";
+
+/// Memory of the values of a hit, in bytes: those that were read have at most 256 of them, with the names of members. The rest is for
+/// recordings that somebody made up.
+const MAX_BYTES: usize = 64 << 10;
+
 /// A value as a message.
 pub fn message(reading: &Reading) -> v1::RecordedValue {
     let value = match reading {
@@ -70,6 +77,20 @@ fn integer(is_signed: bool, is_negative: bool, magnitude: u128) -> v1::RecordedI
         low: half(magnitude),
         high: half(magnitude >> 64),
     }
+}
+
+/// The values of a hit; what is larger than any that is read is left out.
+pub fn readings(messages: Vec<v1::RecordedValue>) -> Result<Vec<Reading>, Damaged> {
+    let mut left = MAX_BYTES;
+    let readings = messages.into_iter().map(|message| {
+        let reading = reading(message)?;
+        let Some(rest) = left.checked_sub(reading.bytes()) else {
+            return Ok(Reading::Unsupported(TOO_LARGE.to_owned()));
+        };
+        left = rest;
+        Ok(reading)
+    });
+    readings.collect()
 }
 
 /// The value of a message. How deep values lie in one another is bounded by the decoder of messages.
@@ -183,6 +204,23 @@ mod tests {
             let decoded = v1::RecordedValue::decode(bytes.as_slice()).unwrap();
             assert_eq!(reading(decoded), Ok(value));
         }
+    }
+
+    #[test]
+    fn values_larger_than_any_that_is_read_are_left_out() {
+        let text = |length| {
+            message(&Reading::Ok(Value::Text {
+                bytes: vec![b'a'; length],
+                length: None,
+                pointer: None,
+            }))
+        };
+        let largest = MAX_BYTES - 4 * size_of::<Reading>();
+        let values = readings(vec![text(MAX_BYTES), text(largest), text(MAX_BYTES / 2), text(5)]).unwrap();
+        let kept = values.iter().map(|value| matches!(value, Reading::Ok(_)));
+        assert_eq!(kept.collect::<Vec<_>>(), [false, true, false, true]);
+        let bytes: usize = values.iter().map(Reading::bytes).sum();
+        assert!(bytes < MAX_BYTES + 1024, "{bytes}");
     }
 
     #[test]

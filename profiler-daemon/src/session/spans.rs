@@ -61,6 +61,14 @@ pub enum Begun {
 }
 
 impl Begun {
+    /// Memory of recorded values, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Hit { .. } => 0,
+            Self::Recorded { values, .. } => values.iter().map(|value| value.reading.bytes()).sum(),
+        }
+    }
+
     fn at_ns(&self) -> u64 {
         match self {
             Self::Hit { hit, .. } => hit.ts_ns,

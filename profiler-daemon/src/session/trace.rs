@@ -68,6 +68,19 @@ pub struct TracedHit {
     pub stack: Option<Arc<NamedStack>>,
 }
 
+impl TracedHit {
+    /// Memory of its values and its stack, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        bytes(&self.values, self.stack.as_deref())
+    }
+}
+
+fn bytes(values: &[TracedValue], stack: Option<&NamedStack>) -> usize {
+    let values: usize = values.iter().map(|value| value.reading.bytes()).sum();
+    values + stack.map_or(0, |stack| size_of_val(stack.frames.as_slice()))
+}
+
 /// What was recorded where a call began.
 #[derive(Clone)]
 pub struct Entry {
@@ -80,6 +93,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Memory of its values and its stack, in bytes.
+    pub fn bytes(&self) -> usize {
+        bytes(&self.values, self.stack.as_deref())
+    }
+
     /// What was recorded of a call that has ended.
     pub fn of_ended(end: &SpanEnd, values: Vec<TracedValue>, stack: Option<Arc<NamedStack>>) -> Self {
         Self {

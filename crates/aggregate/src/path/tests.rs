@@ -63,6 +63,25 @@ fn a_span_between_hands_its_records_to_the_outer_span() {
 }
 
 #[test]
+fn what_waits_longest_is_given_up_where_the_memory_of_all_would_be_too_much() {
+    let mut path = path(&[true]).with_room(100, |bytes| usize::try_from(*bytes).unwrap());
+    path.wait(1, 2, 7, 0, 60);
+    path.wait(1, 2, 8, 1, 30);
+    // There is no room beside the first.
+    path.wait(1, 2, 9, 2, 20);
+    assert_eq!((path.waiting(), path.take_dropped().join_full), (2, 1));
+    // None at all for this one.
+    path.wait(1, 2, 10, 3, 101);
+    assert_eq!(path.take_dropped().join_full, 3);
+    path.wait(1, 2, 11, 4, 100);
+    assert_eq!(path.span_end(&end(0, 11, 0, 200)), [100]);
+    path.wait(1, 2, 12, 5, 100);
+    path.expire(6, 0, |_, _| true);
+    path.wait(1, 2, 13, 7, 100);
+    assert_eq!(path.span_end(&end(0, 13, 0, 200)), [100]);
+}
+
+#[test]
 fn nothing_is_admitted_before_the_band_is_known() {
     let mut path: Path<u64> = Path::new([(vec![probe(0)], true)], |_| 1);
     path.wait(1, 2, 7, 0, 1);

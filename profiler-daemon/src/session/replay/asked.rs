@@ -148,6 +148,37 @@ fn functions(step: &RecordedStep, ages: AgeConfig, now_ns: u64) -> Functions {
     functions
 }
 
+/// What of two scopes has to be the same for them to be no other.
+#[derive(Clone, Copy)]
+pub enum Compared {
+    /// All of them, as they were recorded.
+    AsRecorded,
+    /// At most so many steps from the outermost on, whatever they ask of durations.
+    AnyDurations(usize),
+}
+
+/// Whether another scope is told than before, as far as it is looked at: its steps, the gates that these open and their probes.
+/// Which processes are told is of no count: the probes of one that has ended stay.
+pub fn is_another(before: &RecordedScope, now: &RecordedScope, compared: Compared) -> bool {
+    let steps = match compared {
+        Compared::AsRecorded => usize::MAX,
+        Compared::AnyDurations(steps) => steps,
+    };
+    let told = |scope: &RecordedScope| -> Vec<_> {
+        let told = scope.steps.iter().take(steps).map(|step| {
+            let functions = step.functions.iter();
+            let probes: Vec<_> = functions.flat_map(|function| function.probes.clone()).collect();
+            let text = match compared {
+                Compared::AsRecorded => step.text.clone(),
+                Compared::AnyDurations(_) => without_durations(step),
+            };
+            (text, step.gates, probes)
+        });
+        told.collect()
+    };
+    told(before) != told(now)
+}
+
 /// The text of a recorded step without what it asks of durations.
 pub fn without_durations(step: &RecordedStep) -> String {
     match parsed(step) {

@@ -30,8 +30,8 @@ use crate::recording::TaskOf;
 /// Hits that one view of a recording shows; those beyond are counted as `replay_full`, and shown for a shorter time.
 const MAX_HITS: usize = 1 << 18;
 
-/// Memory of their values, in bytes; those beyond are counted as the same.
-const MAX_HIT_BYTES: usize = 256 << 20;
+/// Memory of their values and stacks, in bytes; those beyond are counted as the same. As much may wait for the calls around them.
+pub const MAX_HIT_BYTES: usize = 256 << 20;
 
 /// Hits of one message.
 const HITS_OF_BATCH: usize = 4096;
@@ -47,6 +47,16 @@ pub enum Waiting {
     Call(SpanEnd, Entry),
 }
 
+impl Waiting {
+    /// Memory of its values and its stack, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Reached(_, hit) => hit.bytes(),
+            Self::Call(_, entry) => entry.bytes(),
+        }
+    }
+}
+
 /// The hits of a way through a recording. Some come late, after those who read them were counted: they are told by their times.
 pub struct Hits {
     from_ns: u64,
@@ -56,7 +66,7 @@ pub struct Hits {
     /// What is asked of the durations of calls of the last step.
     band: Band,
     shown: Vec<TracedHit>,
-    /// Memory of their values.
+    /// Memory of their values and stacks.
     bytes: usize,
     too_many: u64,
 }
@@ -152,8 +162,7 @@ impl Hits {
     /// Keeps what has come to be shown.
     pub fn keep(&mut self) {
         for hit in self.trace.take_hits() {
-            let values = hit.values.iter().map(|value| value.reading.bytes());
-            let bytes = self.bytes.saturating_add(values.sum());
+            let bytes = self.bytes.saturating_add(hit.bytes());
             if self.shown.len() == MAX_HITS || bytes > MAX_HIT_BYTES {
                 self.too_many += 1;
             } else {
@@ -273,4 +282,27 @@ fn new_frames(hits: &[TracedHit], told: &mut HashSet<FrameId>, frames: &[Frame])
 
 fn refused(message: &str) -> SessionError {
     SessionError::new(Reason::ArgumentInvalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_hit_has_its_stack() {
+        let hit = TracedHit {
+            ts_ns: 1,
+            pid: 1,
+            tid: 1,
+            place: 0,
+            duration_ns: None,
+            values: Vec::new(),
+            stack: Some(Arc::new(NamedStack {
+                frames: vec![FrameId(1); 4096],
+                complete: true,
+            })),
+        };
+        let waiting = Waiting::Reached(ProbeId(1), hit);
+        assert_eq!(waiting.bytes(), 4096 * size_of::<FrameId>());
+    }
 }

@@ -28,14 +28,14 @@ use super::{
         records::{Recorded, RecordedSample, RecordedScope, WAITS_DROPPED},
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
-        spans::{Before, SpansRequest},
+        spans::{self, Before, SpansRequest},
         state::read::join_losses,
         symbols::{Dropped, Named},
         trace::{Around, TraceLosses},
         watchers::Watchers,
     },
     around,
-    asked::{self, AskedStep},
+    asked::{self, AskedStep, Compared},
     counts::RecordedCounts,
     hits::{self, Hits},
     spans::Slowest,
@@ -50,7 +50,7 @@ use crate::{
 pub const DROPPED: &str = "recording_behind";
 
 /// Why records are missing of kinds that a newer version has written.
-const UNKNOWN: &str = "newer_format";
+pub const UNKNOWN: &str = "newer_format";
 
 /// So long after it happened, a hit, a wait or a bucket of counters may be told.
 pub const LATE_NS: u64 = 2_000_000_000;
@@ -182,6 +182,17 @@ impl Inside {
         match self {
             Self::Call { counts, .. } => u64::from(*counts),
             Self::Hit(_) => 1,
+        }
+    }
+
+    /// Memory beside its own, in bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Call { before, .. } => {
+                let begun = before.as_ref().and_then(|before| before.entry.as_ref());
+                begun.map_or(0, spans::Begun::bytes)
+            }
+            Self::Hit(waiting) => waiting.bytes(),
         }
     }
 }
@@ -340,6 +351,7 @@ pub fn go_through(
         missing_ns: 0,
         failed: None,
         edited_ns: None,
+        waits_are_told: false,
         threads: hits::Threads::default(),
     };
     recording
@@ -440,6 +452,8 @@ struct Playing<'a> {
     missing_ns: u64,
     failed: Option<SessionError>,
     edited_ns: Option<u64>,
+    /// Waits were recorded before the part begins.
+    waits_are_told: bool,
     /// What threads were called by then.
     threads: hits::Threads,
 }
@@ -532,6 +546,7 @@ impl Playing<'_> {
             self.recorded = Some(scope);
         }
         if !batch.is_in(self.part) {
+            self.waits_are_told |= batch.off_cpu.is_some() || !batch.waits.is_empty();
             batch.calls.iter().for_each(|calls| self.counts.add(calls));
             return Ok(Next::PassOver);
         }
@@ -571,24 +586,11 @@ impl Playing<'_> {
     /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
     fn is_another(&self, scope: &RecordedScope) -> bool {
         let steps = self.played.as_ref().map_or(0, |played| played.steps.len());
-        let told = |scope: &RecordedScope| -> Vec<_> {
-            let steps = scope.steps.iter().take(steps);
-            steps
-                .map(|step| {
-                    let functions = step.functions.iter();
-                    let probes: Vec<_> = functions.flat_map(|function| function.probes.clone()).collect();
-                    let asked = match self.asked.scope {
-                        Some(_) => asked::without_durations(step),
-                        None => step.text.clone(),
-                    };
-                    (asked, step.gates, probes)
-                })
-                .collect()
+        let compared = match self.asked.scope {
+            Some(_) => Compared::AnyDurations(steps),
+            None => Compared::AsRecorded,
         };
-        let count = |scope: &RecordedScope| self.asked.scope.is_none().then_some(scope.steps.len());
-        self.recorded
-            .as_ref()
-            .is_some_and(|before| told(before) != told(scope) || count(before) != count(scope))
+        (self.recorded.as_ref()).is_some_and(|before| asked::is_another(before, scope, compared))
     }
 
     fn begin(&mut self, now_ns: u64) -> Result<Played, SessionError> {
@@ -617,7 +619,9 @@ impl Playing<'_> {
             Question::Spans(request) => {
                 let end_ns = self.end_ns;
                 let part = Part { end_ns, ..self.part };
-                Some(Slowest::new(recorded, &steps, request, part, now_ns)?)
+                let mut slowest = Slowest::new(recorded, &steps, request, part, now_ns)?;
+                slowest.take_waits(Vec::new(), self.waits_are_told);
+                Some(slowest)
             }
             _ => None,
         };
@@ -630,7 +634,8 @@ impl Playing<'_> {
             scope: parsed.to_string().into(),
             parsed,
             recorded: recorded.clone(),
-            path: Path::new(division::asked(&steps), Inside::weight),
+            path: Path::new(division::asked(&steps), Inside::weight)
+                .with_room(hits::MAX_HIT_BYTES, Inside::bytes),
             counts,
             joined,
             around: self.asked.around.to_vec(),
@@ -695,7 +700,7 @@ impl Played {
         }
         self.take_records(&mut batch);
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
-        if self.hits.is_some() {
+        if self.hits.is_some() || self.spans.is_some() {
             let places = &self.recorded.places;
             let is_known = |probe| places.iter().any(|place| place.probe == probe);
             for hits in &batch.hit_counts {

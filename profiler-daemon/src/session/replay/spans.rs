@@ -45,6 +45,8 @@ pub struct Slowest {
     expressions: HashMap<ProbeId, Vec<RecordedExpression>>,
     /// Waits that were told with the records that are taken, by their thread and when it could run again.
     waits: HashMap<(Thread, u64), Wait>,
+    /// Those of the records before, as a sample may come after its wait.
+    waits_before: HashMap<(Thread, u64), Wait>,
     /// Waits were recorded.
     has_waits: bool,
     pids: Pids,
@@ -86,6 +88,7 @@ impl Slowest {
                 .map(|place| (place.probe, place.expressions.clone()))
                 .collect(),
             waits: HashMap::new(),
+            waits_before: HashMap::new(),
             has_waits: false,
             pids: recorded.pids.iter().copied().collect(),
             from_ns,
@@ -100,11 +103,12 @@ impl Slowest {
 
     /// Takes the waits that are told with the records that follow.
     pub fn take_waits(&mut self, waits: Vec<RecordedWait>, is_told: bool) {
-        self.has_waits |= is_told;
-        self.waits = waits
+        self.has_waits |= is_told || !waits.is_empty();
+        let waits = waits
             .into_iter()
-            .map(|RecordedWait { wait, .. }| ((wait.thread, wait.times[1]), wait))
-            .collect();
+            .map(|RecordedWait { wait, .. }| ((wait.thread, wait.times[1]), wait));
+        let before = std::mem::replace(&mut self.waits, waits.collect());
+        self.waits_before = before;
     }
 
     /// Takes a sample.
@@ -114,6 +118,7 @@ impl Slowest {
         let wait = self
             .waits
             .get(&(thread, sample.ts_ns))
+            .or_else(|| self.waits_before.get(&(thread, sample.ts_ns)))
             .filter(|_| is_wait)
             .map(|wait| of_target(wait, &self.pids));
         let mut sample = named(sample);

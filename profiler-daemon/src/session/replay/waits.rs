@@ -21,7 +21,7 @@ use super::{
         waits::{Pids, WaitsPicture, WatchedWaits},
         watchers::Watchers,
     },
-    asked::{self, AskedStep},
+    asked::{self, AskedStep, Compared},
     play::{self, DROPPED, LATE_NS, Part},
     unreadable,
 };
@@ -122,11 +122,9 @@ impl Playing<'_> {
 
     /// Whether other processes or steps are looked at than before.
     fn is_edited(&mut self, scope: RecordedScope, from_ns: u64) -> bool {
-        let told = |scope: &RecordedScope| -> (Vec<String>, Vec<u32>) {
-            let steps = scope.steps.iter().map(asked::without_durations);
-            (steps.collect(), scope.pids.clone())
-        };
-        let is_other = (self.scope.as_ref()).is_some_and(|before| told(before) != told(&scope));
+        let steps = self.asked.map_or(usize::MAX, |asked| asked.steps.len());
+        let is_other = (self.scope.as_ref())
+            .is_some_and(|before| asked::is_another(before, &scope, Compared::AnyDurations(steps)));
         self.scope = Some(scope);
         if is_other && from_ns <= self.part.begin_ns {
             // What was before it is not asked for.
