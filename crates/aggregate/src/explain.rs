@@ -215,6 +215,33 @@ impl Study {
         }
     }
 
+    /// Forgets how long calls waited, of all: it is known of some of them alone.
+    pub fn forget_waits(&mut self) {
+        for call in &mut self.calls {
+            call.waits = None;
+        }
+    }
+
+    /// Forgets a feature of a round, of all calls: it is known of some of them alone.
+    pub fn forget(&mut self, feature: usize) {
+        for call in &mut self.calls {
+            let round = usize::try_from(call.round)
+                .ok()
+                .and_then(|at| self.rounds.get(at));
+            let Some(Round { flags, amounts }) = round else {
+                continue;
+            };
+            for bit in (0..flags.len()).filter(|bit| flags[*bit] == feature) {
+                call.known &= !(1 << bit);
+            }
+            for (amount, of) in call.amounts.iter_mut().zip(amounts) {
+                if *of == feature {
+                    *amount = f64::NAN;
+                }
+            }
+        }
+    }
+
     /// Calls that were looked at.
     #[must_use]
     pub fn seen(&self) -> u64 {

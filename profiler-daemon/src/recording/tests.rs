@@ -231,8 +231,16 @@ fn write(path: &Path, batches: &[RecordBatch]) {
 }
 
 fn write_all(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
+    write_as(path, batches, Messages::default());
+}
+
+/// As [`write`], with the waits.
+fn write_with_waits(path: &Path, batches: &[RecordBatch]) {
+    write_as(path, batches.iter().cloned(), Messages::new(true));
+}
+
+fn write_as(path: &Path, batches: impl Iterator<Item = RecordBatch>, mut messages: Messages) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
-    let mut messages = Messages::default();
     let mut columns = ColumnWriter::default();
     for batch in batches {
         let mut message = messages.next(&batch);

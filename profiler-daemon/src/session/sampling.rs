@@ -175,6 +175,26 @@ impl Sampling {
         }
     }
 
+    /// Whether ends of calls were lost.
+    pub fn loses_ends(&self) -> bool {
+        self.span_end_ring_full > 0 || self.dropped.span_ends > 0
+    }
+
+    /// Whether intervals that threads were off the CPU were lost: samples of them, and not of their stacks alone.
+    pub fn loses_waits(&self) -> bool {
+        let Way {
+            ring_full, yielded, ..
+        } = self.off_cpu;
+        let lost = [
+            ring_full,
+            yielded,
+            self.off_cpu_limit,
+            self.off_cpu_unseen,
+            self.dropped.samples,
+        ];
+        lost.iter().any(|count| *count > 0)
+    }
+
     /// Samples of a target's threads, in these times.
     pub fn attempted(&self, times: FlameTimes) -> u64 {
         let of = |way: Way, is_drawn: bool| if is_drawn { way.attempted } else { 0 };

@@ -1,9 +1,18 @@
 //! What slow calls of recordings that were made up do that others do not.
 
+use profiler_aggregate::waits::{Place as WaitingAt, Wait, Waiting, Waker};
 use profiler_plan::values::{Reading, Value};
 
 use super::*;
-use crate::session::{ExplainPicture, RecordedLook};
+use crate::{
+    kernel::HitCounts,
+    session::{
+        ExplainPicture, HitReading, RecordedLook, RecordedPlace, RecordedReached, RecordedWait, TracedPlace,
+    },
+};
+
+/// A line's places in two processes.
+const LINES: [ProbeId; 2] = [ProbeId(8), ProbeId(9)];
 
 impl Replay {
     fn explain(&self, scope: &str, begin_ns: u64, end_ns: u64) -> Result<Arc<ExplainPicture>, String> {
@@ -127,4 +136,329 @@ fn time_in_calls_inside_tells_slow_calls_from_others() {
     );
     let with_both = replay.explain("a[> 10ms]/b[> 1ms]", 0, u64::MAX).unwrap_err();
     assert!(with_both.contains("no other step has one"), "{with_both}");
+}
+
+fn said(picture: &ExplainPicture) -> String {
+    format!("{:?} {:?}", picture.left_out, picture.findings)
+}
+
+/// A recording of 40 batches of a function and a line in it, which each slow call reaches, and every hundredth of the others; only
+/// the ends of those were recorded.
+fn with_line(path: &Path, text: &str, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
+    let mut target = Target::new();
+    let places = LINES.map(|probe| RecordedPlace {
+        probe,
+        place: Arc::new(TracedPlace {
+            site: "a.c:10".to_owned(),
+            function: "f".to_owned(),
+            file: "a.c".to_owned(),
+            line: 10,
+            module: "a".to_owned(),
+            address: 0x1000 + u64::from(probe.0),
+        }),
+        is_call: false,
+        shown_per_second: 0,
+        expressions: Vec::new(),
+    });
+    let step = |text: &str| RecordedStep {
+        text: text.to_owned(),
+        functions: Vec::new(),
+        gates: 0,
+    };
+    let mut recorded = scope(text.split('/').next().unwrap());
+    recorded.steps.extend(text.split('/').skip(1).map(step));
+    recorded.text = text.into();
+    recorded.places = places.to_vec();
+    target.scope = Arc::new(recorded);
+    let mut batches = vec![change(0, target.first())];
+    for number in 1..=40 {
+        let batch = target.next();
+        let mut records = Vec::new();
+        for record in batch.records.iter() {
+            let Recorded::SpanEnd(end) = record else {
+                continue;
+            };
+            let is_slow = end.sequence % CALLS == 0;
+            if !is_slow && end.sequence % 100 != 1 {
+                continue;
+            }
+            let hit = RecordedReached {
+                tgid: end.tgid,
+                tid: end.tid,
+                // Each process has its own.
+                probe: LINES[usize::from(number % 2 == 0)],
+                ts_ns: end.start_ns + 1,
+                parent: end.sequence,
+                joined: true,
+            };
+            let look = RecordedLook {
+                values: Vec::new(),
+                stack: None,
+            };
+            records.push(Recorded::Reached(hit, look));
+            records.push(Recorded::SpanEnd(SpanEnd {
+                flags: 1 << SpanEnd::INSIDE_SHIFT,
+                ..*end
+            }));
+        }
+        let records = Arc::new(records);
+        batches.push(change(number, RecordBatch { records, ..batch }));
+    }
+    write(path, &batches);
+}
+
+#[test]
+fn calls_that_were_only_counted_did_not_reach_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_line(&path, "f[>= 5ms]/a.c:10", |_, batch| batch);
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    let line = finding(&picture, "a.c:10");
+    // Those of the second process too.
+    assert_eq!((line.slow.have, line.slow.of), (line.slow.of, line.slow.of));
+    assert!(line.slow.of >= 20, "{line:?}");
+    let of_other = 40 * (CALLS - 1);
+    assert!(line.other.of >= of_other / 2 - 1, "{line:?}");
+    assert!(line.other.have * 50 < line.other.of, "{line:?}");
+}
+
+#[test]
+fn a_line_of_which_hits_were_left_out_tells_nothing_of_calls_that_were_only_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_line(&path, "f[>= 5ms]/a.c:10", |number, batch| {
+        let counts = HitCounts {
+            limited: if number < 20 { 0 } else { 7 },
+            ..HitCounts::default()
+        };
+        let probe = LINES[1];
+        RecordBatch {
+            hits: Arc::new(vec![HitReading { probe, counts }]),
+            ..batch
+        }
+    });
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    let found = |text: &str| picture.findings.iter().any(|finding| finding.text.contains(text));
+    assert!(!found("a.c:10"), "{}", said(&picture));
+    let mut left_out = picture.left_out.iter();
+    assert!(left_out.any(|(what, why)| what == "a.c:10" && why.contains("lost")));
+    assert_eq!(
+        picture.lost.get("inside_rate_limit"),
+        Some(&7),
+        "{:?}",
+        picture.lost
+    );
+}
+
+/// The hits that were recorded are those of the last step.
+#[test]
+fn hits_of_a_line_are_not_taken_for_those_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_line(&path, "f[>= 5ms]/a.c:10/a.c:20", |_, batch| batch);
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert_eq!(picture.calls, 40 * CALLS);
+    assert!(
+        picture
+            .findings
+            .iter()
+            .all(|finding| !finding.text.contains("a.c:"))
+    );
+    let what = picture.left_out.iter().map(|(what, _)| what.as_str());
+    assert!(what.into_iter().any(|what| what == "branches and lines"));
+}
+
+/// A recording of 40 batches with waits, one in each slow call, whose ends were recorded; others were counted alone.
+fn with_waits(path: &Path, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
+    let mut target = more::target();
+    let first = target.first();
+    let mut batches = vec![change(0, more::with_more(&target, first))];
+    for number in 1..=40 {
+        let batch = target.next();
+        let mut records = Vec::new();
+        for record in batch.records.iter() {
+            let Recorded::SpanEnd(end) = record else {
+                continue;
+            };
+            if end.sequence % CALLS != 0 {
+                continue;
+            }
+            let place = WaitingAt {
+                thread: target.task.thread,
+                stack: target.slow.clone().into(),
+            };
+            let wait = Wait {
+                thread: (end.tgid, end.tid),
+                place: place.clone(),
+                waiting: Some(Waiting::Sleeping),
+                lock: None,
+                times: [end.start_ns + MS, end.start_ns + 11 * MS, end.start_ns + 11 * MS],
+                waker: Waker::Thread {
+                    thread: (end.tgid, end.tid + 1),
+                    place,
+                    is_own: true,
+                },
+                still_ns: None,
+            };
+            let spans = vec![SpanRef {
+                probe: PROBE,
+                gates: 0,
+                sequence: end.sequence,
+                start_ns: end.start_ns,
+            }];
+            records.push(Recorded::Wait(Box::new(RecordedWait { wait, spans })));
+            records.push(record.clone());
+        }
+        let records = Arc::new(records);
+        let batch = more::with_more(&target, RecordBatch { records, ..batch });
+        batches.push(change(number, batch));
+    }
+    write_with_waits(path, &batches);
+}
+
+#[test]
+fn waits_tell_slow_calls_from_those_that_were_only_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_waits(&path, |number, batch| RecordBatch {
+        // Nothing of this concerns them.
+        own: OwnLosses {
+            children: number as u64,
+            ..OwnLosses::default()
+        },
+        ..batch
+    });
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert_eq!(picture.lost.get("children_not_counted"), Some(&40));
+    let waits = finding(&picture, "waits");
+    assert_eq!((waits.slow.have, waits.other.have), (waits.slow.of, 0));
+    assert!(waits.other.of >= 40 * (CALLS - 1) / 2 - 1, "{waits:?}");
+    let (slow, other) = waits.means.unwrap();
+    assert!((slow - 10e6).abs() < 1.0 && other == 0.0, "{slow} {other}");
+}
+
+#[test]
+fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_waits(&path, |number, batch| RecordBatch {
+        waits_dropped: u64::from(number == 30),
+        ..batch
+    });
+    let replay = Replay::of(&path);
+    let picture = replay.explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    let is_wait =
+        |picture: &ExplainPicture| picture.findings.iter().any(|found| found.text.contains("waits"));
+    assert!(!is_wait(&picture), "{}", said(&picture));
+    assert_eq!((picture.features, picture.judged), (1, 0));
+    let mut left_out = picture.left_out.iter();
+    assert!(left_out.any(|(what, why)| what == "waits" && why.contains("--time")));
+    // A part in which none was lost has them.
+    let part = replay.explain("f[>= 5ms]", 0, 20 * BATCH_NS).unwrap();
+    assert!(is_wait(&part), "{}", said(&part));
+}
+
+/// A recording of calls inside of others, each of whose records may be changed.
+fn with_calls_inside(path: &Path, text: &str, change: impl Fn(u64, SpanEnd) -> Option<SpanEnd>) {
+    let durations: Vec<u64> = (0..200)
+        .map(|number| if number % 10 == 0 { 60 } else { 2 })
+        .collect();
+    let batches = calls_inside(text, &durations);
+    let batches: Vec<RecordBatch> = (0..)
+        .zip(batches)
+        .map(|(number, batch)| {
+            let records = batch.records.iter().filter_map(|record| match record {
+                Recorded::SpanEnd(end) => change(number, *end).map(Recorded::SpanEnd),
+                record => Some(record.clone()),
+            });
+            let records = Arc::new(records.collect());
+            RecordBatch { records, ..batch }
+        })
+        .collect();
+    write(path, &batches);
+}
+
+#[test]
+fn of_calls_with_an_abandoned_one_inside_it_is_not_known_how_long_that_took() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_calls_inside(&path, "a[>= 0ns]/b", |number, mut end| {
+        if end.probe == ProbeId(2) && number % 3 == 0 {
+            end.flags |= SpanEnd::ABANDONED;
+        }
+        Some(end)
+    });
+    let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
+    let inside = finding(&picture, "b[> ");
+    let of = inside.slow.of + inside.other.of;
+    assert!((50..=80).contains(&of), "every second of two thirds: {inside:?}");
+    let (slow, other) = inside.means.unwrap();
+    assert!(
+        (slow - 30e6).abs() < 1.0 && (other - 1e6).abs() < 1.0,
+        "{slow} {other}"
+    );
+}
+
+#[test]
+fn calls_with_nothing_inside_spent_no_time_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    // The ends of fast ones were not recorded, and nothing was inside of them; of slow ones one has nothing inside either.
+    with_calls_inside(&path, "a[>= 10ms]/b", |number, mut end| {
+        let is_slow = number % 10 == 1;
+        if number == 1 && end.probe == ProbeId(1) {
+            end.flags = 0;
+        }
+        (is_slow && (number, end.probe) != (1, ProbeId(2))).then_some(end)
+    });
+    let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
+    assert_eq!((picture.slow.calls, picture.other.calls), (20, 180));
+    let inside = finding(&picture, "b");
+    let (slow, other) = inside.means.unwrap();
+    assert!((slow - 19.0 / 20.0 * 30e6).abs() < 1.0, "{slow}");
+    assert!(other == 0.0, "{other}");
+}
+
+#[test]
+fn time_in_calls_that_have_to_return_something_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_calls_inside(&path, "a[>= 0ns]/b[return > 0]", |_, end| Some(end));
+    let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
+    assert!(
+        picture
+            .findings
+            .iter()
+            .all(|finding| !finding.text.contains("b["))
+    );
+    let what = picture.left_out.iter().map(|(what, _)| what.as_str());
+    assert!(what.into_iter().any(|what| what == "calls inside"));
+}
+
+#[test]
+fn a_scope_with_other_probes_is_another_and_one_with_fewer_processes_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let write_with = |change: &dyn Fn(&mut RecordedScope)| {
+        let mut target = more::target();
+        let first = target.first();
+        let mut batches = vec![more::with_more(&target, first)];
+        for number in 0..40 {
+            if number == 20 {
+                let mut scope = (*target.scope).clone();
+                change(&mut scope);
+                target.scope = Arc::new(scope);
+            }
+            batches.push(more::next(&mut target));
+        }
+        write(&path, &batches);
+    };
+    write_with(&|scope| scope.pids.clear());
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert_eq!(picture.calls, 40 * CALLS);
+    write_with(&|scope| scope.steps[0].functions = Vec::new());
+    let picture = Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert_eq!(picture.calls, 20 * CALLS);
+    let ended = picture.ended.as_deref().unwrap_or_default().to_owned();
+    assert!(ended.contains("the scope was changed"), "{ended}");
 }

@@ -202,10 +202,122 @@ fn calls_inside_are_told_with_the_call_around_them() {
     let replay = Replay::of(&path);
     let session = replay.session("a", 0, u64::MAX).unwrap();
     let alone = replay.spans(&session, 10, false).unwrap();
+    assert_eq!(alone.spans.len(), 2);
     assert!(alone.spans.iter().all(|span| span.children.is_empty()));
     let session = replay.session("a/b", 0, u64::MAX).unwrap();
     let picture = replay.spans(&session, 10, false).unwrap();
-    assert_eq!(picture.spans.len(), alone.spans.len());
+    assert_eq!(picture.spans.len(), 2);
     assert!(picture.spans.iter().all(|span| &*span.function.name == "a"));
     assert!(picture.spans.iter().all(|span| !span.children.is_empty()));
+}
+
+/// A recording of three batches with waits, of which the middle one says how many values were left out.
+fn with_waits(path: &Path, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
+    let mut target = more::target();
+    let first = target.first();
+    let first = more::with_more(&target, first);
+    let batches: Vec<RecordBatch> = [first]
+        .into_iter()
+        .chain((0..3).map(|_| more::next(&mut target)))
+        .enumerate()
+        .map(|(number, batch)| change(number, batch))
+        .collect();
+    write_with_waits(path, &batches);
+}
+
+#[test]
+fn values_that_were_left_out_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_waits(&path, |number, mut batch| {
+        let mut hits = batch.hits.to_vec();
+        hits[0].counts.limited = if number < 2 { 0 } else { 4 };
+        batch.hits = Arc::new(hits);
+        batch
+    });
+    let replay = Replay::of(&path);
+    let session = replay.session("", 0, u64::MAX).unwrap();
+    let picture = replay.spans(&session, 10, false).unwrap();
+    assert_eq!(
+        picture.lost.get("values_rate_limit"),
+        Some(&4),
+        "{:?}",
+        picture.lost
+    );
+}
+
+/// They are told every 30 s, and parts may begin behind.
+#[test]
+fn waits_of_a_part_that_does_not_tell_who_was_off_the_cpu_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_waits(&path, |number, batch| RecordBatch {
+        off_cpu: batch.off_cpu.filter(|_| number == 0),
+        ..batch
+    });
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 2 * BATCH_NS, u64::MAX).unwrap();
+    let picture = replay.spans(&session, 10, true).unwrap();
+    assert!(picture.calls > 0);
+    let said = ended(&picture);
+    assert!(!said.contains("--waits"), "{said}");
+}
+
+#[test]
+fn the_wait_of_a_sample_may_be_told_with_the_records_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut target = more::target();
+    let first = target.first();
+    let first = more::with_more(&target, first);
+    let mut before = more::next(&mut target);
+    let mut behind = more::next(&mut target);
+    // A call that begins in the first of them and ends in the second has waited in the first.
+    let [start_ns, end_ns] = [before.from_ns + 245 * MS, behind.from_ns + 40 * MS];
+    let times = [start_ns + MS, start_ns + 3 * MS, start_ns + 3 * MS];
+    let open = SpanRef {
+        probe: PROBE,
+        gates: 0,
+        sequence: 1000,
+        start_ns,
+    };
+    let mut records = before.records.to_vec();
+    let Some(Recorded::Wait(mut wait)) = records.pop() else {
+        panic!("no wait");
+    };
+    wait.wait.times = times;
+    wait.spans = vec![open];
+    records.push(Recorded::Wait(wait));
+    before.records = Arc::new(records);
+    let mut records = behind.records.to_vec();
+    let Some(Recorded::Sample(sample)) = records.first().cloned() else {
+        panic!("no sample");
+    };
+    let Some(Recorded::SpanEnd(end)) = records.get(1).cloned() else {
+        panic!("no end");
+    };
+    let slept = RecordedSample {
+        ts_ns: times[1],
+        weight_ns: 2 * MS,
+        activity: Activity::Sleeping,
+        spans: vec![open],
+        ..sample
+    };
+    let end = SpanEnd {
+        sequence: 1000,
+        start_ns,
+        end_ns,
+        ..end
+    };
+    records.splice(0..0, [Recorded::Sample(slept), Recorded::SpanEnd(end)]);
+    behind.records = Arc::new(records);
+    write_with_waits(&path, &[first, before, behind]);
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let picture = replay.spans(&session, 1, true).unwrap();
+    let [span] = &picture.spans[..] else {
+        panic!("{:?}", picture.spans);
+    };
+    assert_eq!((span.duration_ns, span.waits), (end_ns - start_ns, 1));
+    assert!(span.waker().is_some());
 }

@@ -4,7 +4,7 @@
 //! a recorded one without: it is compared as such, so that those which were recorded do not stand for all.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -32,18 +32,22 @@ use super::{
         error::{Reason, SessionError},
         explain::{Constants, Feature, InWords, Noted, What, number},
         picture::{Cost, ExplainPicture, FlameTimes, Losses},
-        records::{Recorded, RecordedLook, RecordedSample, RecordedScope, RecordedWait, WAITS_DROPPED},
+        readings::Readings as _,
+        records::{
+            HitReading, Recorded, RecordedLook, RecordedSample, RecordedScope, RecordedWait, WAITS_DROPPED,
+        },
         sampling::Sampling,
         span_losses::{OwnLosses, SpanLosses},
         symbols::{NamedWait, waiting},
         watchers::Watchers,
     },
-    asked::{self, AskedStep},
-    play::{self, DROPPED, LATE_NS, Part},
+    asked::{self, AskedStep, Compared},
+    counts::RecordedCounts,
+    play::{self, DROPPED, LATE_NS, Part, UNKNOWN},
     unreadable,
 };
 use crate::{
-    kernel::Activity,
+    kernel::{Activity, HitCounts},
     recording::{self, Also, Batch, Recording, Wanted},
 };
 
@@ -52,6 +56,12 @@ const MAX_OPEN: usize = 16_384;
 
 /// Calls that are counted: sums of these have room.
 const MAX_CALLS: u64 = 1 << 60;
+
+/// Calls that are known by their number alone change little where they are at most this part of all.
+const FEW_OF_ALL: u64 = 100;
+
+/// Said of what is left out as it was recorded in part.
+const LOST_IN_PART: &str = "some of it was lost in that time, as `lost` says: a shorter --time may have all";
 
 /// Names of an enumeration's values that are known.
 const MAX_NAMES: usize = 256;
@@ -78,6 +88,7 @@ pub fn explain(
         recorded: None,
         counters: BTreeMap::new(),
         lost: 0,
+        unknown: 0,
         missing_ns: 0,
         edited_ns: None,
         now_ns: begun.begin_ns,
@@ -109,6 +120,8 @@ struct Playing<'a> {
     counters: BTreeMap<String, u64>,
     /// Records that were lost before they were written.
     lost: u64,
+    /// Records of kinds that a newer version has written.
+    unknown: u64,
     missing_ns: u64,
     edited_ns: Option<u64>,
     now_ns: u64,
@@ -125,6 +138,11 @@ impl Playing<'_> {
                 let to_ns = to_ns.min(self.part.end_ns);
                 let missing_ns = to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
                 self.missing_ns = self.missing_ns.saturating_add(missing_ns);
+                if let Some(explained) = &mut self.explained
+                    && missing_ns > 0
+                {
+                    explained.pass_over(to_ns);
+                }
                 true
             }
             recording::Part::Batch(mut batch) => {
@@ -141,11 +159,8 @@ impl Playing<'_> {
 
     /// Takes the scope that is told.
     fn tell(&mut self, scope: RecordedScope, from_ns: u64) -> Result<(), SessionError> {
-        let told = |scope: &RecordedScope| -> (Vec<String>, Vec<u32>) {
-            let steps = scope.steps.iter().map(asked::without_durations);
-            (steps.collect(), scope.pids.clone())
-        };
-        let is_other = (self.recorded.as_ref()).is_none_or(|before| told(before) != told(&scope));
+        let is_other = (self.recorded.as_ref())
+            .is_none_or(|before| asked::is_another(before, &scope, Compared::AnyDurations(usize::MAX)));
         if is_other && from_ns > self.part.begin_ns {
             self.edited_ns = Some(from_ns);
         } else if is_other {
@@ -172,6 +187,12 @@ impl Playing<'_> {
                 *sum = sum.saturating_add(*count);
             }
             self.lost = self.lost.saturating_add(batch.dropped);
+            self.unknown = self.unknown.saturating_add(batch.unknown);
+            for hits in &batch.hit_counts {
+                let (probes, line) = (&explained.probes, &explained.line);
+                let is_known = |probe| probes.contains(&probe) || line.contains(&probe);
+                explained.hits.add_hits(hits, is_known);
+            }
             self.cost = batch.cost;
             self.now_ns = batch.to_ns;
             for calls in batch
@@ -199,16 +220,22 @@ impl Playing<'_> {
         }
         let mut explained = self.explained.ok_or_else(play::nothing)?;
         let counted = |name: &str| self.counters.get(name).copied().unwrap_or(0);
-        let mut lost = Sampling::of_counters(counted).losses(FlameTimes::Both);
+        let sampling = Sampling::of_counters(counted);
+        let mut lost = sampling.losses(FlameTimes::Both);
         let spans = SpanLosses::of_counters(counted);
         lost.extend(spans.of_records());
         lost.extend(spans.unseen(&explained.scope));
         lost.extend(OwnLosses::of_counters(counted).by_reason());
         let dropped = self.lost.saturating_add(counted(WAITS_DROPPED));
         lost.extend((dropped > 0).then_some((DROPPED, dropped)));
-        // What was lost may have been of them.
-        let are_known = lost.values().all(|count| *count == 0) && self.missing_ns == 0;
-        explained.complete(are_known);
+        lost.extend((self.unknown > 0).then_some((UNKNOWN, self.unknown)));
+        lost.extend(explained.hit_losses());
+        let ends = spans.of_records().map(|(_, count)| count).sum::<u64>() + self.lost;
+        explained.complete(&Gaps {
+            ends: ends > 0 || sampling.loses_ends(),
+            waits: counted(WAITS_DROPPED) > 0 || sampling.loses_waits(),
+            hole: self.missing_ns > 0,
+        });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
         let reason = play::end_of_part(begin_ns, self.edited_ns, self.missing_ns);
         let picture = explained.picture(frames, lost, self.cost, Ending::other(reason));
@@ -230,10 +257,10 @@ struct Explaining {
     scope: Scope,
     step: AskedStep,
     probes: Vec<ProbeId>,
-    /// Calls inside, by the number of their amount: they were recorded one by one.
-    inside: HashMap<ProbeId, usize>,
-    /// The hits inside that were recorded, all of one line or branch.
-    line: Option<ProbeId>,
+    /// Calls inside: they were recorded one by one.
+    inside: HashSet<ProbeId>,
+    /// The hits inside that were recorded, all of one line or branch, which may have many addresses.
+    line: HashSet<ProbeId>,
     /// How many of the features are values.
     values: usize,
     round: u32,
@@ -245,21 +272,48 @@ struct Explaining {
     lost_inside: u64,
     /// Hits were left out until this time.
     hits_left_out_until_ns: u64,
+    /// What was counted of the places of hits.
+    hits: RecordedCounts,
     waits_are_told: bool,
     noted: Noted,
     /// All calls of the part, and those that are noted.
     calls: Histogram<u64>,
     recorded: Histogram<u64>,
     left_out: Vec<(String, String)>,
+    /// What is inside of the calls, and how many features were left out in the end.
+    inside_feature: Option<usize>,
+    forgotten_features: usize,
     part: Part,
 }
 
-/// What was seen in a call that has not ended.
-#[derive(Default)]
+/// What is not in the part, though it happened.
+struct Gaps {
+    /// Ends of calls.
+    ends: bool,
+    /// Intervals off the CPU.
+    waits: bool,
+    /// All of some time.
+    hole: bool,
+}
+
+/// What was seen in a call that has not ended: sums, as a recording that somebody made up may have any number of it.
+#[derive(Clone, Copy, Default)]
 struct Inside {
-    /// Amounts and times.
-    calls: Vec<(usize, u64)>,
-    hits: usize,
+    /// Calls that ended in it, and how long they took.
+    calls: u64,
+    ns: u64,
+    /// One of them was abandoned: how long they took is not known.
+    is_unknown: bool,
+    hits: u64,
+}
+
+impl Inside {
+    /// Adds a call; one without a duration was abandoned.
+    fn add(&mut self, duration_ns: Option<u64>) {
+        self.calls += 1;
+        self.ns = self.ns.saturating_add(duration_ns.unwrap_or(0));
+        self.is_unknown |= duration_ns.is_none();
+    }
 }
 
 impl Explaining {
@@ -278,8 +332,8 @@ impl Explaining {
             probes: step.functions.probes().collect(),
             step,
             scope,
-            inside: HashMap::new(),
-            line: None,
+            inside: HashSet::new(),
+            line: HashSet::new(),
             values: 0,
             round: 0,
             open: HashMap::new(),
@@ -287,11 +341,14 @@ impl Explaining {
             beyond_limit: 0,
             lost_inside: 0,
             hits_left_out_until_ns: 0,
+            hits: RecordedCounts::default(),
             waits_are_told: false,
             noted: Noted::default(),
             calls: Histogram::new(),
             recorded: Histogram::new(),
             left_out: Vec::new(),
+            inside_feature: None,
+            forgotten_features: 0,
             part,
         };
         explaining.noted.waits.note_recorded(Some(part.begin_ns));
@@ -327,24 +384,24 @@ impl Explaining {
         let behind = behind.and_then(|_| Some((known.get(number + 1)?, recorded.steps.get(number + 1)?)));
         if let Some((step, told)) = behind {
             let feature = self.noted.features.len();
-            if step.place.has_spans() {
-                let probes = told.functions.iter().flat_map(|function| &function.probes);
-                self.inside = probes.map(|probe| (*probe, round.amounts.len())).collect();
-                round.amounts.push(feature);
+            let kind = if step.place.has_spans() {
+                // Of calls that return something else than was asked for, it is not known how long they took.
+                let functions = told.functions.iter().filter(|_| !step.asks_for_return());
+                self.inside = functions.flat_map(|function| &function.probes).copied().collect();
+                round.amounts.extend((!self.inside.is_empty()).then_some(feature));
+                Kind::Time
             } else {
-                let mut lines = recorded.places.iter().filter(|place| !place.is_call);
-                self.line = lines.next().map(|place| place.probe);
-                round.flags.extend(self.line.map(|_| feature));
-            }
-            if step.place.has_spans() || self.line.is_some() {
-                self.noted.features.push(Feature {
-                    what: What::Place(step.place.clone()),
-                    kind: if step.place.has_spans() {
-                        Kind::Time
-                    } else {
-                        Kind::Flag
-                    },
-                });
+                // The hits that were recorded are those of the last step.
+                let is_last = recorded.steps.len() == number + 2;
+                let lines = recorded.places.iter().filter(|place| is_last && !place.is_call);
+                self.line = lines.map(|place| place.probe).collect();
+                round.flags.extend((!self.line.is_empty()).then_some(feature));
+                Kind::Flag
+            };
+            if self.looks_inside() {
+                self.inside_feature = Some(feature);
+                let what = What::Place(step.place.clone());
+                self.noted.features.push(Feature { what, kind });
             }
         }
         self.round = self.noted.study.begin(round);
@@ -366,7 +423,7 @@ impl Explaining {
                 format!("record '{place}/CALL' with --calls for each"),
             );
         }
-        if self.line.is_none() {
+        if self.line.is_empty() {
             leave_out(
                 of_lines,
                 format!("record '{place}[>= 0ns]/FILE:LINE' with --trace"),
@@ -375,17 +432,32 @@ impl Explaining {
         Ok(())
     }
 
+    /// Whether what is inside of the calls was recorded.
+    fn looks_inside(&self) -> bool {
+        !self.inside.is_empty() || !self.line.is_empty()
+    }
+
     /// Takes what came in a short time.
     fn take(&mut self, mut batch: Batch, frames: &[Frame]) {
         self.waits_are_told |= batch.off_cpu.is_some();
-        let is_left_out = |probe: ProbeId| {
-            let mut hits = batch.hit_counts.iter();
-            hits.any(|hits| hits.probe == probe && hits.counts.limited + hits.counts.ring_full > 0)
+        let mut hits = batch.hit_counts.iter();
+        let is_left_out = |hits: &HitReading| {
+            let counts = hits.counts;
+            let left_out = [
+                counts.limited,
+                counts.no_state,
+                counts.ring_full,
+                counts.disturbed,
+            ];
+            self.line.contains(&hits.probe) && left_out.iter().any(|count| *count > 0)
         };
-        if self.line.is_some_and(is_left_out) || batch.dropped > 0 {
+        let is_of_part = batch.from_ns < self.part.end_ns;
+        if is_of_part && (hits.any(is_left_out) || batch.dropped > 0) {
             self.hits_left_out_until_ns = batch.to_ns;
         }
-        for RecordedWait { wait, spans } in std::mem::take(&mut batch.waits) {
+        // Those from before the part are of calls of which not all is known.
+        let waits = std::mem::take(&mut batch.waits).into_iter();
+        for RecordedWait { wait, spans } in waits.filter(|_| batch.from_ns >= self.part.begin_ns) {
             let named = NamedWait::of(wait, spans, frames);
             let probes = &self.probes;
             self.noted.take_wait(&named, |probe| probes.contains(&probe));
@@ -394,7 +466,7 @@ impl Explaining {
         while let Some(record) = records.next() {
             match record {
                 Recorded::Sample(sample) => self.sample(&sample, frames),
-                Recorded::Reached(hit, _) if Some(hit.probe) == self.line => {
+                Recorded::Reached(hit, _) if self.line.contains(&hit.probe) => {
                     if hit.joined
                         && let Some(inside) = self.inside_of((hit.tid, hit.parent))
                     {
@@ -452,11 +524,12 @@ impl Explaining {
 
     fn span_end(&mut self, end: &SpanEnd, look: Option<&RecordedLook>) {
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
-        if let Some(amount) = self.inside.get(&end.probe).copied() {
+        if self.inside.contains(&end.probe) {
             if end.flags & SpanEnd::JOINED != 0
                 && let Some(inside) = self.inside_of((end.tid, u64::from(end.parent)))
             {
-                inside.calls.push((amount, duration_ns));
+                let is_known = end.flags & SpanEnd::ABANDONED == 0;
+                inside.add(is_known.then_some(duration_ns));
             }
             return;
         }
@@ -478,23 +551,25 @@ impl Explaining {
         self.recorded.add_bucket(bucket_of(duration_ns), 1);
         let mut amounts = self.read(look);
         let is_beyond = end.inside() >= MAX_JOINED;
-        let seen = inside.calls.len() + inside.hits;
-        let is_whole = !is_beyond && end.inside() as usize == seen && end.start_ns >= self.part.begin_ns;
-        if !self.inside.is_empty() || self.line.is_some() {
+        let (recorded, seen) = (u64::from(end.inside()), inside.calls + inside.hits);
+        let is_in_full = end.start_ns >= self.part.begin_ns;
+        let is_whole = is_in_full && !is_beyond && recorded == seen;
+        if self.looks_inside() {
             self.beyond_limit += u64::from(is_beyond);
-            let is_lost = !is_beyond && end.inside() as usize > seen && end.start_ns >= self.part.begin_ns;
-            self.lost_inside += u64::from(is_lost);
+            self.lost_inside += u64::from(is_in_full && !is_beyond && recorded > seen);
         }
         if !self.inside.is_empty() {
-            let sum: u64 = inside.calls.iter().map(|(_, ns)| *ns).sum();
-            amounts.push(if is_whole { sum as f64 } else { f64::NAN });
+            let is_known = is_whole && !inside.is_unknown;
+            amounts.push(if is_known { inside.ns as f64 } else { f64::NAN });
         }
-        let is_known = inside.hits > 0 || is_whole && end.start_ns > self.hits_left_out_until_ns;
+        // Of those that did not reach it is known as much as of those that did, so that these do not stand for all.
+        let is_known = is_whole || is_in_full && is_beyond && inside.hits > 0;
+        let is_known = is_known && end.start_ns > self.hits_left_out_until_ns;
         self.noted.study.add(Call {
             duration_ns,
             round: self.round,
             happened: u32::from(inside.hits > 0),
-            known: u32::from(self.line.is_some() && is_known),
+            known: u32::from(!self.line.is_empty() && is_known),
             amounts: amounts.into(),
             waits,
             many: None,
@@ -521,24 +596,67 @@ impl Explaining {
         amounts
     }
 
-    /// Adds the calls whose ends were not recorded: no sample was taken in them, and they did not leave the CPU, if nothing of that
-    /// was lost.
-    fn complete(&mut self, are_known: bool) {
-        let amounts = self.values + usize::from(!self.inside.is_empty());
+    /// Takes it that nothing is known until a time of what calls did.
+    fn pass_over(&mut self, to_ns: u64) {
+        self.noted.waits.note_recorded(Some(to_ns));
+        self.hits_left_out_until_ns = self.hits_left_out_until_ns.max(to_ns);
+    }
+
+    /// Adds the calls whose ends were not recorded: no sample was taken in them, they did not leave the CPU, and nothing was inside of
+    /// them. What was lost in part is left out for all calls: those of which it is known would stand for the others.
+    fn complete(&mut self, gaps: &Gaps) {
+        let mut alone = 0_u64;
         for (bucket, count) in self.calls.iter() {
             let missing = count.saturating_sub(self.recorded.count(bucket));
+            alone = alone.saturating_add(missing);
+            let mut amounts = vec![f64::NAN; self.values];
+            amounts.extend((!self.inside.is_empty()).then_some(0.0));
             let call = Call {
                 duration_ns: lowest_ns(bucket) + width_ns(bucket) / 2,
                 round: self.round,
                 happened: 0,
-                known: 0,
-                amounts: vec![f64::NAN; amounts].into(),
-                waits: are_known.then(Box::default),
+                known: u32::from(!self.line.is_empty()),
+                amounts: amounts.into(),
+                waits: Some(Box::default()),
                 many: None,
                 samples: Box::default(),
             };
             self.noted.study.add_alike(&call, missing);
         }
+        let are_many = alone > self.calls.total() / FEW_OF_ALL;
+        if gaps.ends || gaps.waits || gaps.hole && are_many {
+            self.noted.study.forget_waits();
+            let is_wait = |feature: &&Feature| feature.kind == Kind::Wait;
+            self.forgotten_features += self.noted.features.iter().filter(is_wait).count();
+            self.left_out.push(("waits".to_owned(), LOST_IN_PART.to_owned()));
+        }
+        let is_left_out = gaps.ends || gaps.hole || self.hits_left_out_until_ns > self.part.begin_ns;
+        if let Some(feature) = self.inside_feature.filter(|_| are_many && is_left_out) {
+            self.noted.study.forget(feature);
+            self.forgotten_features += 1;
+            let what = self.noted.features.get(feature).map(|feature| &feature.what);
+            if let Some(What::Place(place)) = what {
+                self.left_out.push((place.to_string(), LOST_IN_PART.to_owned()));
+            }
+        }
+    }
+
+    /// Hits that are not among what was recorded of the calls, by reason.
+    fn hit_losses(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let of = |probes: &mut dyn Iterator<Item = ProbeId>| {
+            probes.fold(HitCounts::default(), |sum, probe| {
+                sum.plus(self.hits.hit_counts(probe))
+            })
+        };
+        let values = of(&mut self.probes.iter().copied().filter(|_| self.values > 0));
+        let inside = of(&mut self.line.iter().copied());
+        let lost = [
+            ("values_rate_limit", values.limited),
+            ("values_ring_full", values.ring_full),
+            ("inside_rate_limit", inside.limited),
+            ("inside_ring_full", inside.ring_full),
+        ];
+        lost.into_iter().filter(|(_, count)| *count > 0)
     }
 
     /// Calls of which not all is known, by reason.
@@ -594,7 +712,7 @@ impl Explaining {
             looked_at: self.noted.study.seen(),
             slow,
             other,
-            features: self.noted.features.len(),
+            features: self.noted.features.len().saturating_sub(self.forgotten_features),
             judged,
             findings,
             left_out: self.left_out,
@@ -664,4 +782,22 @@ fn damaged() -> SessionError {
         Reason::ScopeInvalid,
         "the recording's expressions cannot be read: the recording was made by another version, or is damaged",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A recording that somebody made up has any number of calls inside of one, each as long as can be.
+    #[test]
+    fn what_is_inside_of_a_call_takes_no_memory_and_its_time_is_a_number() {
+        let mut inside = Inside::default();
+        let [one, copy] = [inside; 2];
+        assert_eq!(one.calls + copy.calls, 0, "it has nothing on the heap");
+        inside.add(Some(u64::MAX));
+        inside.add(Some(u64::MAX));
+        assert_eq!((inside.calls, inside.ns, inside.is_unknown), (2, u64::MAX, false));
+        inside.add(None);
+        assert!(inside.is_unknown);
+    }
 }
