@@ -75,6 +75,23 @@ fn an_amount_is_cut_where_it_separates() {
 }
 
 #[test]
+fn of_a_feature_that_is_forgotten_nothing_is_said() {
+    let calls = (0..400).map(|call| (call % 4 == 0, call % 4 == 0, f64::from(call % 4 * 10)));
+    let mut study = study(calls);
+    let about = |study: &Study| -> Vec<About> {
+        let findings = findings(study, &[Kind::Flag, Kind::Amount], |duration_ns| {
+            duration_ns >= SLOW_NS
+        });
+        findings.iter().map(|finding| finding.about).collect()
+    };
+    assert_eq!(about(&study).len(), 2);
+    study.forget(0);
+    assert_eq!(about(&study), [About::Feature(1)]);
+    study.forget(1);
+    assert_eq!(about(&study), []);
+}
+
+#[test]
 fn the_one_that_slow_calls_have_is_chosen() {
     let calls = (0..1000).map(|call| (call % 10 == 3, false, f64::from(call % 10)));
     let findings = findings(&study(calls), &[Kind::Flag, Kind::Choice], is_slow);

@@ -268,8 +268,9 @@ fn hits_of_a_line_are_not_taken_for_those_of_another() {
     assert!(what.into_iter().any(|what| what == "branches and lines"));
 }
 
-/// A recording of 40 batches with waits, one in each slow call, whose ends were recorded; others were counted alone.
-fn with_waits(path: &Path, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
+/// A recording of 40 batches with waits, one in each slow call. It has the ends of those and of every so manyth of the others; the rest
+/// were counted alone.
+fn with_waits(path: &Path, every: u64, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
     let mut target = more::target();
     let first = target.first();
     let mut batches = vec![change(0, more::with_more(&target, first))];
@@ -281,6 +282,8 @@ fn with_waits(path: &Path, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
                 continue;
             };
             if end.sequence % CALLS != 0 {
+                let is_kept = end.sequence % every == 0;
+                records.extend(is_kept.then(|| record.clone()));
                 continue;
             }
             let place = WaitingAt {
@@ -320,7 +323,7 @@ fn with_waits(path: &Path, change: impl Fn(usize, RecordBatch) -> RecordBatch) {
 fn waits_tell_slow_calls_from_those_that_were_only_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    with_waits(&path, |number, batch| RecordBatch {
+    with_waits(&path, u64::MAX, |number, batch| RecordBatch {
         // Nothing of this concerns them.
         own: OwnLosses {
             children: number as u64,
@@ -341,7 +344,7 @@ fn waits_tell_slow_calls_from_those_that_were_only_counted() {
 fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    with_waits(&path, |number, batch| RecordBatch {
+    with_waits(&path, u64::MAX, |number, batch| RecordBatch {
         waits_dropped: u64::from(number == 30),
         ..batch
     });
@@ -420,19 +423,21 @@ fn calls_with_nothing_inside_spent_no_time_there() {
 }
 
 #[test]
-fn time_in_calls_that_have_to_return_something_is_left_out() {
+fn time_in_calls_of_certain_values_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    with_calls_inside(&path, "a[>= 0ns]/b[return > 0]", |_, end| Some(end));
-    let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
-    assert!(
-        picture
-            .findings
-            .iter()
-            .all(|finding| !finding.text.contains("b["))
-    );
-    let what = picture.left_out.iter().map(|(what, _)| what.as_str());
-    assert!(what.into_iter().any(|what| what == "calls inside"));
+    for step in ["b[return > 0]", "b[n > 5]"] {
+        with_calls_inside(&path, &format!("a[>= 0ns]/{step}"), |_, end| Some(end));
+        let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
+        assert!(
+            picture
+                .findings
+                .iter()
+                .all(|finding| !finding.text.starts_with('b'))
+        );
+        let what = picture.left_out.iter().map(|(what, _)| what.as_str());
+        assert!(what.into_iter().any(|what| what == "calls inside"));
+    }
 }
 
 #[test]
@@ -461,4 +466,67 @@ fn a_scope_with_other_probes_is_another_and_one_with_fewer_processes_is_not() {
     assert_eq!(picture.calls, 20 * CALLS);
     let ended = picture.ended.as_deref().unwrap_or_default().to_owned();
     assert!(ended.contains("the scope was changed"), "{ended}");
+}
+
+#[test]
+fn waits_before_the_part_are_none_of_its_features() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    with_waits(&path, u64::MAX, |number, batch| {
+        let records = batch.records.iter().cloned().map(|mut record| {
+            if let Recorded::Wait(wait) = &mut record
+                && number < 10
+            {
+                wait.wait.waiting = Some(Waiting::Uninterruptible);
+            }
+            record
+        });
+        let records = Arc::new(records.collect());
+        RecordBatch { records, ..batch }
+    });
+    let replay = Replay::of(&path);
+    // The values, and waits.
+    let all = replay.explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert_eq!(all.features, 3);
+    let part = replay.explain("f[>= 5ms]", 20 * BATCH_NS, u64::MAX).unwrap();
+    assert_eq!(part.features, 2);
+    assert_eq!(finding(&part, "waits").other.have, 0);
+}
+
+#[test]
+fn of_calls_that_began_in_a_damaged_part_it_is_not_known_how_long_they_waited() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let write_damaged = |every| {
+        with_waits(&path, every, |number, mut batch| {
+            if number < 20 {
+                return batch;
+            }
+            let mut records = batch.records.to_vec();
+            if number == 20
+                && let Some(Recorded::SpanEnd(end)) = records.first_mut()
+            {
+                end.start_ns = batch.from_ns - 100 * MS;
+            }
+            batch.records = Arc::new(records);
+            // Numbers begin anew with another scope.
+            batch.scope = Arc::new((*batch.scope).clone());
+            batch
+        });
+        let mut damaged = fs::read(&path).unwrap();
+        let heads = (0..damaged.len()).filter(|at| damaged[*at..].starts_with(b"CHNK"));
+        let behind = heads.into_iter().nth(11).unwrap();
+        damaged[behind - 1] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        Replay::of(&path).explain("f[>= 5ms]", 0, u64::MAX).unwrap()
+    };
+    let all = write_damaged(1);
+    let ended = all.ended.as_deref().unwrap_or_default();
+    assert!(ended.contains("damaged"), "{ended}");
+    let (slow, other) = finding(&all, "waits").means.unwrap();
+    assert!((slow - 10e6).abs() < 1.0 && other == 0.0, "{slow} {other}");
+    // Where few ends were recorded, it is not known which of the calls that were counted began there.
+    let few = write_damaged(u64::MAX);
+    assert!(!few.findings.iter().any(|finding| finding.text.contains("waits")));
+    assert!(few.left_out.iter().any(|(what, _)| what == "waits"));
 }

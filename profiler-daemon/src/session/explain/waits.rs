@@ -151,11 +151,13 @@ impl WaitsOfCalls {
             feature: feature(place),
             ..AtPlace::default()
         });
-        known.time_ns += time_ns;
+        // Times of a recording that somebody made up have any sum.
+        known.time_ns = known.time_ns.saturating_add(time_ns);
         if let Some(by) = by
             && (known.by.len() < MAX_WAKERS || known.by.contains_key(&by))
         {
-            *known.by.entry(by).or_default() += time_ns;
+            let sum = known.by.entry(by).or_default();
+            *sum = sum.saturating_add(time_ns);
         }
         Some(known.feature)
     }
@@ -357,6 +359,16 @@ mod tests {
         assert_eq!(text(1, Statement::Above(0.0)), "waits for a CPU");
         assert_eq!(text(1, Statement::AtMost(0.0)), "never waits for a CPU");
         assert_eq!(waits.lost(), [0, 0]);
+    }
+
+    #[test]
+    fn times_that_were_made_up_have_a_sum() {
+        let mut waits = WaitsOfCalls::default();
+        waits.note_recorded(Some(0));
+        for sequence in 1..3 {
+            waits.take(&wait(sequence, [0, u64::MAX, u64::MAX], 5), |_| true, |_| 0);
+        }
+        assert!(waits.of_call((2, 2), 0).is_some());
     }
 
     #[test]

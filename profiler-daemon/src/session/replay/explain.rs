@@ -382,11 +382,11 @@ impl Explaining {
         // Calls and hits inside wait for this step's calls only where it was asked for their ends.
         let behind = known.get(number).filter(|known| known.asks_for_end());
         let behind = behind.and_then(|_| Some((known.get(number + 1)?, recorded.steps.get(number + 1)?)));
-        if let Some((step, told)) = behind {
+        // Where values were asked for, others are not known, and a place's name does not tell that.
+        if let Some((step, told)) = behind.filter(|(step, _)| step.conditions.is_empty()) {
             let feature = self.noted.features.len();
             let kind = if step.place.has_spans() {
-                // Of calls that return something else than was asked for, it is not known how long they took.
-                let functions = told.functions.iter().filter(|_| !step.asks_for_return());
+                let functions = told.functions.iter();
                 self.inside = functions.flat_map(|function| &function.probes).copied().collect();
                 round.amounts.extend((!self.inside.is_empty()).then_some(feature));
                 Kind::Time
