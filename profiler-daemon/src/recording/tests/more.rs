@@ -239,6 +239,40 @@ fn waits_are_those_of_the_part() {
 }
 
 #[test]
+fn waits_end_with_another_scope_and_not_with_a_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let waits_with = |change: &dyn Fn(&mut RecordedScope)| {
+        let mut target = target();
+        let first = target.first();
+        let mut batches = vec![with_more(&target, first)];
+        for number in 0..4 {
+            if number == 2 {
+                let mut scope = (*target.scope).clone();
+                change(&mut scope);
+                target.scope = Arc::new(scope);
+            }
+            batches.push(next(&mut target));
+        }
+        write_with_waits(&path, &batches);
+        let replay = Replay::of(&path);
+        let session = replay.session("f", 0, u64::MAX).unwrap();
+        let watch = replay.handle.watch_waits(ROOT, session, 1);
+        let pictures = replay.runtime.block_on(watch).unwrap();
+        let picture = pictures.borrow().clone().unwrap();
+        (
+            picture.total.waits,
+            picture.ended.as_deref().unwrap_or_default().to_owned(),
+        )
+    };
+    let (waits, ended) = waits_with(&|scope| scope.pids.push(TGID + 1));
+    assert_eq!((waits, ended.as_str()), (4, "the end of the recording"));
+    let (waits, ended) = waits_with(&|scope| scope.steps[0].functions = Vec::new());
+    assert_eq!(waits, 2);
+    assert!(ended.contains("the scope was changed"), "{ended}");
+}
+
+#[test]
 fn what_was_not_recorded_is_refused_with_the_flag_that_records_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");

@@ -4,7 +4,7 @@
 //! a recorded one without: it is compared as such, so that those which were recorded do not stand for all.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -41,9 +41,10 @@ use super::{
         symbols::{NamedWait, waiting},
         watchers::Watchers,
     },
-    asked::{self, AskedStep, Compared},
+    asked::{self, AskedStep},
     counts::RecordedCounts,
-    play::{self, DROPPED, LATE_NS, Part, UNKNOWN},
+    play::{self, LATE_NS, Part},
+    taken::{Taken, Told},
     unreadable,
 };
 use crate::{
@@ -80,20 +81,8 @@ pub fn explain(
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
         asked,
-        part: Part {
-            begin_ns: begun.begin_ns.max(part.begin_ns),
-            ..part
-        },
+        taken: Taken::new(part, begun.begin_ns),
         explained: None,
-        recorded: None,
-        counters: BTreeMap::new(),
-        lost: 0,
-        unknown: 0,
-        missing_ns: 0,
-        edited_ns: None,
-        now_ns: begun.begin_ns,
-        cost: Cost::default(),
-        failed: None,
     };
     let mut frames = Frames::default();
     let wanted = Wanted {
@@ -113,20 +102,8 @@ pub fn explain(
 /// A way through the recording.
 struct Playing<'a> {
     asked: Option<&'a Scope>,
-    part: Part,
+    taken: Taken,
     explained: Option<Explaining>,
-    recorded: Option<RecordedScope>,
-    /// By counter, in this part.
-    counters: BTreeMap<String, u64>,
-    /// Records that were lost before they were written.
-    lost: u64,
-    /// Records of kinds that a newer version has written.
-    unknown: u64,
-    missing_ns: u64,
-    edited_ns: Option<u64>,
-    now_ns: u64,
-    cost: Cost,
-    failed: Option<SessionError>,
 }
 
 impl Playing<'_> {
@@ -135,12 +112,8 @@ impl Playing<'_> {
         match read {
             recording::Part::Summary(_) => true,
             recording::Part::Missing { from_ns, to_ns } => {
-                let to_ns = to_ns.min(self.part.end_ns);
-                let missing_ns = to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
-                self.missing_ns = self.missing_ns.saturating_add(missing_ns);
-                if let Some(explained) = &mut self.explained
-                    && missing_ns > 0
-                {
+                let missing_until_ns = self.taken.pass_over(from_ns, to_ns);
+                if let (Some(explained), Some(to_ns)) = (&mut self.explained, missing_until_ns) {
                     explained.pass_over(to_ns);
                 }
                 true
@@ -149,24 +122,20 @@ impl Playing<'_> {
                 if let Some((scope, _)) = batch.scope.take()
                     && let Err(error) = self.tell(scope, batch.from_ns)
                 {
-                    self.failed = Some(error);
+                    self.taken.failed = Some(error);
                     return false;
                 }
-                self.edited_ns.is_none() && self.take_batch(*batch, frames)
+                self.taken.edited_ns.is_none() && self.take_batch(*batch, frames)
             }
         }
     }
 
     /// Takes the scope that is told.
     fn tell(&mut self, scope: RecordedScope, from_ns: u64) -> Result<(), SessionError> {
-        let is_other = (self.recorded.as_ref())
-            .is_none_or(|before| asked::is_another(before, &scope, Compared::AnyDurations(usize::MAX)));
-        if is_other && from_ns > self.part.begin_ns {
-            self.edited_ns = Some(from_ns);
-        } else if is_other {
-            // What was before it is not asked for.
-            self.explained = Some(Explaining::new(&scope, self.asked, self.part)?);
-            self.recorded = Some(scope);
+        if self.taken.tell(scope, from_ns, usize::MAX) == Told::New
+            && let Some(recorded) = &self.taken.recorded
+        {
+            self.explained = Some(Explaining::new(recorded, self.asked, self.taken.part)?);
         }
         Ok(())
     }
@@ -175,26 +144,19 @@ impl Playing<'_> {
         let Some(explained) = &mut self.explained else {
             return true;
         };
-        let is_late = batch.to_ns > self.part.end_ns;
-        if is_late && batch.from_ns > self.now_ns.saturating_add(LATE_NS) {
+        let is_late = batch.to_ns > self.taken.part.end_ns;
+        if is_late && batch.from_ns > self.taken.now_ns.saturating_add(LATE_NS) {
             return false;
         }
         if is_late {
-            explained.part.end_ns = explained.part.end_ns.min(self.now_ns);
-        } else if batch.from_ns >= self.part.begin_ns {
-            for (name, count) in batch.counters.iter().filter(|(name, _)| play::is_counter(name)) {
-                let sum = self.counters.entry(name.clone()).or_default();
-                *sum = sum.saturating_add(*count);
-            }
-            self.lost = self.lost.saturating_add(batch.dropped);
-            self.unknown = self.unknown.saturating_add(batch.unknown);
+            explained.part.end_ns = explained.part.end_ns.min(self.taken.now_ns);
+        } else if batch.from_ns >= self.taken.part.begin_ns {
+            self.taken.count(&batch);
             for hits in &batch.hit_counts {
                 let (probes, line) = (&explained.probes, &explained.line);
                 let is_known = |probe| probes.contains(&probe) || line.contains(&probe);
                 explained.hits.add_hits(hits, is_known);
             }
-            self.cost = batch.cost;
-            self.now_ns = batch.to_ns;
             for calls in batch
                 .calls
                 .iter()
@@ -215,30 +177,28 @@ impl Playing<'_> {
         begin_ns: u64,
         frames: &[Frame],
     ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
-        if let Some(error) = self.failed {
+        if let Some(error) = self.taken.failed {
             return Err(error);
         }
         let mut explained = self.explained.ok_or_else(play::nothing)?;
-        let counted = |name: &str| self.counters.get(name).copied().unwrap_or(0);
+        let taken = &self.taken;
+        let counted = |name: &str| taken.counted(name);
         let sampling = Sampling::of_counters(counted);
         let mut lost = sampling.losses(FlameTimes::Both);
         let spans = SpanLosses::of_counters(counted);
         lost.extend(spans.of_records());
         lost.extend(spans.unseen(&explained.scope));
         lost.extend(OwnLosses::of_counters(counted).by_reason());
-        let dropped = self.lost.saturating_add(counted(WAITS_DROPPED));
-        lost.extend((dropped > 0).then_some((DROPPED, dropped)));
-        lost.extend((self.unknown > 0).then_some((UNKNOWN, self.unknown)));
+        lost.extend(taken.dropped());
         lost.extend(explained.hit_losses());
-        let ends = spans.of_records().map(|(_, count)| count).sum::<u64>() + self.lost;
+        let ends = spans.of_records().map(|(_, count)| count).sum::<u64>() + taken.lost;
         explained.complete(&Gaps {
             ends: ends > 0 || sampling.loses_ends(),
             waits: counted(WAITS_DROPPED) > 0 || sampling.loses_waits(),
-            hole: self.missing_ns > 0,
+            hole: taken.missing_ns > 0,
         });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
-        let reason = play::end_of_part(begin_ns, self.edited_ns, self.missing_ns);
-        let picture = explained.picture(frames, lost, self.cost, Ending::other(reason));
+        let picture = explained.picture(frames, lost, taken.cost, taken.ending(begin_ns));
         let mut watchers = Watchers::default();
         let receiver = watchers.add((), 0, 0);
         watchers.publish(0, true, |(), seq| {

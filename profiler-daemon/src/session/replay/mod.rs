@@ -12,6 +12,7 @@
 //! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
 //! | `spans` | the slowest calls |
+//! | `taken` | losses, what is missing, and where the part ends, of waits and of slow calls |
 //! | `summed` | which questions a minute's sums answer |
 //! | `waits` | who was waited for |
 //!
@@ -27,6 +28,7 @@ mod hits;
 mod play;
 mod spans;
 mod summed;
+mod taken;
 mod waits;
 
 use std::{

@@ -1,0 +1,120 @@
+//! What is taken of a way through a part of a recording whatever it is for: losses, what is missing, and where it ends.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{
+        ending::Ending,
+        error::SessionError,
+        picture::Cost,
+        records::{RecordedScope, WAITS_DROPPED},
+    },
+    asked::{self, Compared},
+    play::{self, DROPPED, Part, UNKNOWN},
+};
+use crate::recording::Batch;
+
+/// What was taken so far.
+pub struct Taken {
+    pub part: Part,
+    /// The scope that was told last.
+    pub recorded: Option<RecordedScope>,
+    /// By counter, in the part.
+    counters: BTreeMap<String, u64>,
+    /// Records that were lost before they were written.
+    pub lost: u64,
+    /// Records of kinds that a newer version has written.
+    unknown: u64,
+    pub missing_ns: u64,
+    pub edited_ns: Option<u64>,
+    pub now_ns: u64,
+    pub cost: Cost,
+    pub failed: Option<SessionError>,
+}
+
+/// What the scope that is told is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// The one before.
+    Again,
+    /// The first, or another before the part begins.
+    New,
+    /// Another, from a time of the part on: it ends there.
+    Edited,
+}
+
+impl Taken {
+    /// Nothing yet, of a part that begins at what was recorded first in it.
+    pub fn new(part: Part, begun_ns: u64) -> Self {
+        Self {
+            part: Part {
+                begin_ns: begun_ns.max(part.begin_ns),
+                ..part
+            },
+            recorded: None,
+            counters: BTreeMap::new(),
+            lost: 0,
+            unknown: 0,
+            missing_ns: 0,
+            edited_ns: None,
+            now_ns: begun_ns,
+            cost: Cost::default(),
+            failed: None,
+        }
+    }
+
+    /// Takes it that all is missing from a time to another; the end of that in the part, if any of it is.
+    pub fn pass_over(&mut self, from_ns: u64, to_ns: u64) -> Option<u64> {
+        let to_ns = to_ns.min(self.part.end_ns);
+        let missing_ns = to_ns.saturating_sub(from_ns.max(self.part.begin_ns));
+        self.missing_ns = self.missing_ns.saturating_add(missing_ns);
+        (missing_ns > 0).then_some(to_ns)
+    }
+
+    /// Takes the scope that is told, of which at most so many steps are looked at.
+    pub fn tell(&mut self, scope: RecordedScope, from_ns: u64, steps: usize) -> Told {
+        let before = self.recorded.replace(scope);
+        let is_other = before.as_ref().zip(self.recorded.as_ref()).map(|(before, now)| {
+            let compared = Compared::AnyDurations(steps);
+            asked::is_another(before, now, compared)
+        });
+        match is_other {
+            Some(false) => Told::Again,
+            Some(true) if from_ns > self.part.begin_ns => {
+                self.edited_ns = Some(from_ns);
+                Told::Edited
+            }
+            // What was before it is not asked for.
+            Some(true) | None => Told::New,
+        }
+    }
+
+    /// Takes what was counted, where it lies in the part.
+    pub fn count(&mut self, batch: &Batch) {
+        for (name, count) in batch.counters.iter().filter(|(name, _)| play::is_counter(name)) {
+            let sum = self.counters.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        self.lost = self.lost.saturating_add(batch.dropped);
+        self.unknown = self.unknown.saturating_add(batch.unknown);
+        self.cost = batch.cost;
+        self.now_ns = batch.to_ns;
+    }
+
+    /// What was counted by a name.
+    pub fn counted(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// Records that are not in the file, waits among them, and those that cannot be read, by reason.
+    pub fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let dropped = self.lost.saturating_add(self.counted(WAITS_DROPPED));
+        let all = [(DROPPED, dropped), (UNKNOWN, self.unknown)];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    /// Why nothing more is shown.
+    pub fn ending(&self, begin_ns: u64) -> Ending {
+        Ending::other(play::end_of_part(begin_ns, self.edited_ns, self.missing_ns))
+    }
+}
