@@ -180,3 +180,45 @@ fn describe(process: Listed, command_line: String, known: Known) -> v1::Process 
         unit: known.surroundings.unit.unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    #[test]
+    fn processes_are_found_by_their_command_lines_and_described_by_them() {
+        let mut child = Command::new("/bin/sleep");
+        let mut child = child.arg("98765.25").stdin(Stdio::null()).spawn().unwrap();
+        let (uid, gid) = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        let caller = Caller { uid, gid };
+        let (census, command_lines) = (Census::default(), CommandLines::default());
+        let by = |pattern: &str| processes(caller, pattern, &census, &command_lines).unwrap();
+        // Others may keep this machine busy for longer than a look is waited for.
+        let until = Instant::now() + Duration::from_mins(1);
+        let by_command = loop {
+            let found = by("sleep 98765.25");
+            if !found.is_empty() || Instant::now() > until {
+                break found;
+            }
+        };
+        let pids: Vec<_> = by(&child.id().to_string())
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let [found] = &*by_command else {
+            panic!("{by_command:?}")
+        };
+        assert_eq!((found.pid, &*found.command), (child.id(), "/bin/sleep 98765.25"));
+        assert!(pids.contains(&child.id()));
+    }
+}
