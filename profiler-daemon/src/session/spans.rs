@@ -18,7 +18,7 @@ use profiler_common::{
 
 use self::layout::Shown;
 pub use self::{
-    layout::{Layout, program_losses},
+    layout::{Layout, inside_left_out, program_losses, values_left_out},
     picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times},
 };
 use super::{

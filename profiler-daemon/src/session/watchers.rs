@@ -59,6 +59,14 @@ impl<P, V: Copy> Watchers<P, V> {
         due.min().unwrap_or(u64::MAX)
     }
 
+    /// A stream of one picture, which is made at once and is the last.
+    pub fn single(variant: V, mut make: impl FnMut(V, u64) -> P) -> watch::Receiver<Option<Arc<P>>> {
+        let mut watchers = Self::default();
+        let receiver = watchers.add(variant, 0, 0);
+        watchers.publish(0, true, |variant, seq| Some(make(variant, seq)));
+        receiver
+    }
+
     /// What is watched; a variant may come several times.
     pub fn variants(&self) -> impl Iterator<Item = V> {
         self.0.iter().map(|watcher| watcher.variant)

@@ -38,6 +38,7 @@ use super::{
         },
         sampling::Sampling,
         span_losses::{OwnLosses, SpanLosses},
+        spans::{inside_left_out, values_left_out},
         symbols::{NamedWait, waiting},
         watchers::Watchers,
     },
@@ -199,15 +200,10 @@ impl Playing<'_> {
         });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
         let picture = explained.picture(frames, lost, taken.cost, taken.ending(begin_ns));
-        let mut watchers = Watchers::default();
-        let receiver = watchers.add((), 0, 0);
-        watchers.publish(0, true, |(), seq| {
-            Some(ExplainPicture {
-                seq,
-                ..picture.clone()
-            })
-        });
-        Ok(receiver)
+        Ok(Watchers::single((), |(), seq| ExplainPicture {
+            seq,
+            ..picture.clone()
+        }))
     }
 }
 
@@ -610,13 +606,8 @@ impl Explaining {
         };
         let values = of(&mut self.probes.iter().copied().filter(|_| self.values > 0));
         let inside = of(&mut self.line.iter().copied());
-        let lost = [
-            ("values_rate_limit", values.limited),
-            ("values_ring_full", values.ring_full),
-            ("inside_rate_limit", inside.limited),
-            ("inside_ring_full", inside.ring_full),
-        ];
-        lost.into_iter().filter(|(_, count)| *count > 0)
+        let lost = values_left_out(values).into_iter().chain(inside_left_out(inside));
+        lost.filter(|(_, count)| *count > 0)
     }
 
     /// Calls of which not all is known, by reason.

@@ -432,16 +432,11 @@ impl Player {
         let (scope, part) = self.part_of(name, "latency")?;
         let scope = scope.as_ref();
         let mut played = play::play(&mut self.recording, scope, part, Question::Latency, is_awaited)?;
-        let mut watchers = Watchers::default();
-        let receiver = watchers.add((), 0, 0);
         let picture = played.latency()?;
-        watchers.publish(0, true, |(), seq| {
-            Some(LatencyPicture {
-                seq,
-                ..picture.clone()
-            })
-        });
-        Ok(receiver)
+        Ok(Watchers::single((), |(), seq| LatencyPicture {
+            seq,
+            ..picture.clone()
+        }))
     }
 
     /// The hits of a session.

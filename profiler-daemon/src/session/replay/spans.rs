@@ -216,10 +216,9 @@ impl Played {
         picture.threshold_ns = slowest.spans.recorded_from_ns(now_ns);
         picture.ended = Some(Ending::other(self.end_of_slowest(&slowest, &picture)));
         picture.thread_names = Some(self.names_of(&picture.spans));
-        let mut watchers = Watchers::default();
-        let receiver = watchers.add(request, 0, 0);
-        watchers.publish(0, true, |request, seq| Some(picture.of_stream(request, seq)));
-        Ok(receiver)
+        Ok(Watchers::single(request, |request, seq| {
+            picture.of_stream(request, seq)
+        }))
     }
 
     /// Why nothing more is shown, and what of the calls was not recorded.

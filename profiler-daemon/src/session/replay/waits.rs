@@ -157,14 +157,9 @@ impl Playing<'_> {
         };
         let mut picture = watched.picture(&moment, Sampling::of_counters(counted));
         picture.lost.extend(taken.dropped());
-        let mut watchers = Watchers::default();
-        let receiver = watchers.add((), 0, 0);
-        watchers.publish(0, true, |(), seq| {
-            Some(WaitsPicture {
-                seq,
-                ..picture.clone()
-            })
-        });
-        Ok(receiver)
+        Ok(Watchers::single((), |(), seq| WaitsPicture {
+            seq,
+            ..picture.clone()
+        }))
     }
 }

@@ -16,7 +16,7 @@ use super::super::{
     replay::AskedStep,
     steps::{RunningStep, Steps},
 };
-use crate::kernel::Engine;
+use crate::kernel::{Engine, HitCounts};
 
 /// Whose calls are shown, and how.
 pub struct Shown {
@@ -156,6 +156,22 @@ impl Layout {
     }
 }
 
+/// Calls whose values were not recorded, by reason.
+pub fn values_left_out(hits: HitCounts) -> [(&'static str, u64); 2] {
+    [
+        ("values_rate_limit", hits.limited),
+        ("values_ring_full", hits.ring_full),
+    ]
+}
+
+/// Hits in calls that were not recorded, by reason.
+pub fn inside_left_out(hits: HitCounts) -> [(&'static str, u64); 2] {
+    [
+        ("inside_rate_limit", hits.limited),
+        ("inside_ring_full", hits.ring_full),
+    ]
+}
+
 /// What the programs could not record of a layout's calls, and of what is inside, by reason.
 pub fn program_losses(readings: &dyn Readings, layout: &Layout) -> Losses {
     let mut lost = Losses::new();
@@ -166,15 +182,15 @@ pub fn program_losses(readings: &dyn Readings, layout: &Layout) -> Losses {
     };
     for (probe, shown) in &layout.shown {
         if shown.has_values {
-            let hits = readings.hit_counts(*probe);
-            add("values_rate_limit", hits.limited);
-            add("values_ring_full", hits.ring_full);
+            for (reason, count) in values_left_out(readings.hit_counts(*probe)) {
+                add(reason, count);
+            }
         }
     }
     for probe in &layout.lines {
-        let hits = readings.hit_counts(*probe);
-        add("inside_rate_limit", hits.limited);
-        add("inside_ring_full", hits.ring_full);
+        for (reason, count) in inside_left_out(readings.hit_counts(*probe)) {
+            add(reason, count);
+        }
     }
     for probe in layout.behind.keys() {
         add("join_limit", readings.probe_counts(*probe).join_limit);
