@@ -3,12 +3,14 @@
 use std::{
     collections::HashMap,
     fmt::{self, Display, Formatter},
-    fs,
     ops::Range,
     rc::Rc,
 };
 
-use profiler_testkit::stepping::{Stepping, Stop};
+use profiler_testkit::{
+    mapped,
+    stepping::{Stepping, Stop},
+};
 
 use super::module::{Checked, Module, Planned};
 
@@ -133,27 +135,21 @@ impl Run {
     /// Reads which files are mapped where.
     fn map(&mut self, pid: u32) {
         self.mapped.clear();
-        for line in fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines() {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            let [range, rights, offset, _, _, path] = words[..] else {
-                continue;
-            };
-            if !rights.contains('x') || !path.starts_with('/') {
+        for part in mapped::executable(pid) {
+            if !part.path.starts_with('/') {
                 continue;
             }
-            let number = |text| u64::from_str_radix(text, 16).unwrap();
-            let (start, end) = range.split_once('-').unwrap();
-            let known = self.modules.iter().position(|module| module.path == path);
+            let known = self.modules.iter().position(|module| module.path == part.path);
             let module = known.or_else(|| {
-                self.modules.push(Module::of(path)?);
+                self.modules.push(Module::of(&part.path)?);
                 Some(self.modules.len() - 1)
             });
             let Some(module) = module else { continue };
-            let Some(bias) = self.modules[module].bias(number(start), number(offset)) else {
+            let Some(bias) = self.modules[module].bias(part.start, part.offset) else {
                 continue;
             };
             self.mapped.push(Mapped {
-                range: number(start)..number(end),
+                range: part.start..part.end,
                 bias,
                 module,
             });

@@ -7,7 +7,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-mod process;
 mod shadow;
 mod tables;
 mod tracee;

@@ -2,10 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use object::{Object as _, ObjectSegment as _};
 use profiler_common::unwind::{Mapping, Rule};
+use profiler_testkit::mapped;
 use profiler_unwind::{Image, Key, Limits, Store, build};
 
-use crate::{process, tracee::Tracee};
+use crate::tracee::Tracee;
 
 pub struct Tables {
     store: Store,
@@ -38,7 +40,7 @@ impl Tables {
             return;
         }
         self.names.clear();
-        for part in process::executable(tracee.pid()) {
+        for part in mapped::executable(tracee.pid()) {
             let bytes = if part.path == "[vdso]" {
                 tracee.bytes(part.start, usize::try_from(part.end - part.start).unwrap())
             } else if let Ok(bytes) = std::fs::read(&part.path) {
@@ -54,7 +56,7 @@ impl Tables {
                 image.write(store, &placement);
                 (placement.module, table.base)
             });
-            let address = process::address_of(&bytes, part.offset);
+            let address = address_of(&bytes, part.offset);
             let bias = part.start.wrapping_sub(address.wrapping_sub(base));
             let mapping = Mapping {
                 start: part.start,
@@ -86,4 +88,19 @@ impl Tables {
         let name = path.rsplit('/').next().unwrap();
         format!("{name}+{:#x}", ip.wrapping_sub(mapping.bias).wrapping_add(base))
     }
+}
+
+/// The address, in the file's own address space, of a file offset.
+fn address_of(elf: &[u8], offset: u64) -> u64 {
+    let elf = object::File::parse(elf).unwrap();
+    elf.segments()
+        .find_map(|segment| {
+            let (at, length) = segment.file_range();
+            // A mapping begins at a page's start, which may lie before its segment.
+            let page = at & !0xfff;
+            (page..at + length)
+                .contains(&offset)
+                .then(|| (segment.address() - (at - page)) + (offset - page))
+        })
+        .unwrap()
 }

@@ -1,14 +1,19 @@
 //! What a process has mapped executable.
 
-use object::{Object as _, ObjectSegment as _};
-
+/// A part of its memory.
+#[derive(Debug)]
 pub struct Part {
+    /// Its first address.
     pub start: u64,
+    /// The address behind it.
     pub end: u64,
+    /// Where it begins in its file.
     pub offset: u64,
+    /// Its file, or what the kernel calls it.
     pub path: String,
 }
 
+/// All of them.
 pub fn executable(pid: u32) -> Vec<Part> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     maps.lines().filter_map(part).collect()
@@ -27,19 +32,4 @@ fn part(line: &str) -> Option<Part> {
         offset: number(offset)?,
         path: path.into(),
     })
-}
-
-/// The address, in the file's own address space, of a file offset.
-pub fn address_of(elf: &[u8], offset: u64) -> u64 {
-    let elf = object::File::parse(elf).unwrap();
-    elf.segments()
-        .find_map(|segment| {
-            let (at, length) = segment.file_range();
-            // A mapping begins at a page's start, which may lie before its segment.
-            let page = at & !0xfff;
-            (page..at + length)
-                .contains(&offset)
-                .then(|| (segment.address() - (at - page)) + (offset - page))
-        })
-        .unwrap()
 }
