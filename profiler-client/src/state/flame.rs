@@ -198,6 +198,18 @@ impl FlameState {
     }
 }
 
+/// A node of complete stacks, for tests.
+#[cfg(test)]
+#[must_use]
+pub const fn node(id: u32, parent: u32, frame: u32) -> v1::FlameNode {
+    v1::FlameNode {
+        id,
+        parent,
+        frame,
+        complete: true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -190,18 +190,13 @@ pub fn functions(tree: &Tree<'_>) -> Vec<FunctionRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::flame::node;
 
     fn state() -> FlameState {
         let frame = |id, function: &str| v1::Frame {
             id,
             function: function.into(),
             ..Default::default()
-        };
-        let node = |id, parent, frame| v1::FlameNode {
-            id,
-            parent,
-            frame,
-            complete: true,
         };
         let weight = |node, inside_ns| v1::NodeWeight {
             node,

@@ -88,7 +88,10 @@ mod tests {
     use profiler_proto::v1;
 
     use super::*;
-    use crate::state::{flame::FlameState, times::OFF_CPU};
+    use crate::state::{
+        flame::{FlameState, node},
+        times::OFF_CPU,
+    };
 
     #[test]
     fn a_line_has_the_time_of_what_it_calls_and_waits_for_once() {
@@ -104,12 +107,6 @@ mod tests {
             function: "[sleeping]".into(),
             module: OFF_CPU.into(),
             ..Default::default()
-        };
-        let node = |id, parent, frame| v1::FlameNode {
-            id,
-            parent,
-            frame,
-            complete: true,
         };
         let weight = |node, inside_ns| v1::NodeWeight {
             node,

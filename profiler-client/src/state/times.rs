@@ -50,6 +50,7 @@ pub fn activity(frame: &v1::Frame) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::flame::node;
 
     #[test]
     fn times_are_of_the_outermost_words() {
@@ -58,12 +59,6 @@ mod tests {
             function: function.into(),
             module: module.into(),
             ..Default::default()
-        };
-        let node = |id, parent, frame| v1::FlameNode {
-            id,
-            parent,
-            frame,
-            complete: true,
         };
         let weight = |node, inside_ns, outside_ns| v1::NodeWeight {
             node,

@@ -35,6 +35,7 @@ mod tests {
     use profiler_proto::v1;
 
     use super::*;
+    use crate::state::flame::node;
 
     #[test]
     fn the_innermost_reason_counts() {
@@ -42,12 +43,6 @@ mod tests {
             id,
             unresolved: unresolved.into(),
             ..Default::default()
-        };
-        let node = |id, parent, frame| v1::FlameNode {
-            id,
-            parent,
-            frame,
-            complete: true,
         };
         let weight = |node, inside_samples, outside_samples| v1::NodeWeight {
             node,

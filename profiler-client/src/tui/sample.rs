@@ -9,7 +9,7 @@ use super::{
     data::{Data, Hits, ProcessRow, StepCount},
     lens::{Lens, Pane, Suggestion, path},
 };
-use crate::cli::args::By;
+use crate::{cli::args::By, state::flame::node};
 
 /// A name that would drive a terminal if it could.
 pub const HOSTILE: &str = "evil\x1b[2J\u{202e}name";
@@ -26,12 +26,6 @@ fn frame(id: u32, function: &str) -> v1::Frame {
 }
 
 fn flame(lost: u64) -> v1::WatchFlameResponse {
-    let node = |id, parent, frame| v1::FlameNode {
-        id,
-        parent,
-        frame,
-        complete: true,
-    };
     let weight = |node, inside_ns: u64, outside_ns: u64| v1::NodeWeight {
         node,
         inside_ns,
