@@ -251,6 +251,10 @@ mod tests {
             .find(|path| Path::new(path).exists());
         std::os::unix::fs::symlink(sleep.unwrap(), &link).unwrap();
         let mut child = std::process::Command::new(&link).arg("100").spawn().unwrap();
+        // The kernel lets the parent go on before the new program's command line is in place.
+        while command_line(child.id()).is_empty() {
+            std::thread::yield_now();
+        }
         let asked = std::cell::Cell::new(0);
         let found = |pid| {
             let of_those = |processes: &[Listed]| {

