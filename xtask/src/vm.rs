@@ -3,6 +3,7 @@
 mod apt;
 mod console;
 mod cpio;
+mod emulator;
 mod initramfs;
 mod kernel;
 mod part;
@@ -22,6 +23,7 @@ use crate::{
     libtest::{Counts, Log, REPORT_TIME},
     programs, sh, workspace,
 };
+use emulator::Emulator;
 pub use initramfs::Program;
 pub use kernel::DEFAULT;
 pub use part::part;
@@ -206,7 +208,8 @@ pub fn run_program(
     let spec = kernel::Spec::parse(kernel)?;
     let image = directory()?.join("program.cpio");
     initramfs::write(&image, &vm_init()?, program, files)?;
-    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, limit);
+    let emulator = Emulator::find(&directory()?)?;
+    let report = qemu::boot(&emulator, &spec, &kernel::fetch(&spec)?, &image, limit);
     match report.failure {
         None => Ok(report.console),
         Some(failure) => Err(Error::told(format!("{kernel}: {failure}"))),
@@ -235,6 +238,7 @@ static IMAGES: AtomicUsize = AtomicUsize::new(0);
 /// What a suite needs in a machine, built.
 #[derive(Debug)]
 pub struct Machines {
+    emulator: Emulator,
     init: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
@@ -277,6 +281,7 @@ impl Machines {
                 .filter(|path| path.exists()),
         );
         Ok(Self {
+            emulator: Emulator::find(&directory)?,
             init: vm_init()?,
             program: strip(&suite.program, &directory)?,
             arguments,
@@ -297,7 +302,7 @@ impl Machines {
         let number = IMAGES.fetch_add(1, Ordering::Relaxed);
         let image = directory()?.join(format!("machine-{number}.cpio"));
         initramfs::write(&image, &self.init, &program, &self.files)?;
-        let mut report = boot(&spec, &image, limit);
+        let mut report = self.boot(&spec, &image, limit);
         if report.failure.is_none() && report.log.counts().summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
@@ -311,14 +316,11 @@ impl Machines {
         println!("{}", report.line());
         Ok(report)
     }
-}
 
-/// Boots a machine; once more, where the emulator came to grief.
-fn boot(spec: &kernel::Spec, image: &Path, limit: Duration) -> Report {
-    let kernel = match kernel::fetch(spec) {
-        Ok(kernel) => kernel,
-        Err(error) => {
-            return Report {
+    fn boot(&self, spec: &kernel::Spec, image: &Path, limit: Duration) -> Report {
+        match kernel::fetch(spec) {
+            Ok(kernel) => qemu::boot(&self.emulator, spec, &kernel, image, limit),
+            Err(error) => Report {
                 kernel: spec.name.clone(),
                 package: "no package".to_owned(),
                 boot: None,
@@ -326,19 +328,9 @@ fn boot(spec: &kernel::Spec, image: &Path, limit: Duration) -> Report {
                 log: Log::default(),
                 console: Vec::new(),
                 failure: Some(error.to_string()),
-            };
+            },
         }
-    };
-    let report = qemu::boot(spec, &kernel, image, limit);
-    if report.failure.is_none() || !report.console.iter().any(|line| console::is_stale(line)) {
-        return report;
     }
-    println!("{}", report.line());
-    println!(
-        "{}: the emulator ran code that the kernel had rewritten: once more",
-        spec.name
-    );
-    qemu::boot(spec, &kernel, image, limit)
 }
 
 /// Where kernels, images and what goes into them are.

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
@@ -116,32 +115,6 @@ fn truth_of(value: &Value) -> BTreeMap<String, Truth> {
         .collect()
 }
 
-/// Whether all threads of a fixture share one CPU: `"vm_one_cpu"` in the manifest. A CPU of an emulated machine can
-/// execute the old bytes of an instruction that another CPU has just rewritten, so a fixture whose threads execute
-/// single-stepped probes at the same time may crash there (see `xtask/src/vm/qemu.rs`).
-fn has_one_cpu(name: &str) -> bool {
-    small_scale()
-        && manifest()
-            .iter()
-            .any(|entry| entry["name"] == name && entry["vm_one_cpu"] == true)
-}
-
-/// Lets a program and its threads execute on the first CPU alone.
-fn stay_on_the_first_cpu(command: &mut Command) {
-    // SAFETY: the call is async-signal-safe, and reads a set of its own; one of zeroes is a valid one without CPUs.
-    unsafe {
-        command.pre_exec(|| {
-            let mut first: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(0, &mut first);
-            if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const first) == 0 {
-                Ok(())
-            } else {
-                Err(std::io::Error::last_os_error())
-            }
-        });
-    }
-}
-
 /// A fixture that is ready and waits for `go`.
 pub struct Fixture {
     child: Child,
@@ -164,13 +137,10 @@ impl Fixture {
     pub fn start(name: &str, args: &[String]) -> Self {
         let mut command = Command::new(directory().join(name));
         command.args(args);
-        if has_one_cpu(name) {
-            stay_on_the_first_cpu(&mut command);
-        }
         Self::start_by(&mut command)
     }
 
-    /// The same of a copy of one, or of one with other rights; on all CPUs.
+    /// The same of a copy of one, or of one with other rights.
     pub fn start_by(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())

@@ -209,11 +209,6 @@ fn return_probes_of_another_tool_pending() {
 #[test]
 #[ignore = "needs root"]
 fn single_stepped() {
-    // An emulated machine with several CPUs can run a stale instruction in place of one that was just written to be
-    // stepped: see `xtask/src/vm/qemu.rs`.
-    if small_scale() {
-        return skipped(EMULATED);
-    }
     let probes = [
         "n??",
         "tail_begin",

@@ -30,9 +30,6 @@ fn main() {
     if let Err(error) = raise_loopback() {
         println!("vm-init: could not raise the loopback interface: {error}");
     }
-    if let Err(error) = keep_tracepoints_as_they_are() {
-        println!("vm-init: could not keep tracepoints on: {error}");
-    }
     match run() {
         Ok(status) => println!("vm-init: exit status {}", code(status)),
         Err(error) => println!("vm-init: could not run the program that /vm-run names: {error}"),
@@ -95,56 +92,6 @@ fn mount(kind: &CStr, place: &CStr) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
-}
-
-/// Tracepoints of the scheduler and of system calls, which the tests switch on and off.
-const TRACEPOINTS: [&str; 6] = [
-    "sched/sched_switch",
-    "sched/sched_waking",
-    "sched/sched_wakeup",
-    "sched/sched_wakeup_new",
-    "raw_syscalls/sys_enter",
-    "raw_syscalls/sys_exit",
-];
-
-/// Has two that listen at each tracepoint of the scheduler and of system calls, and events of a thread.
-///
-/// The kernel rewrites its own code at a tracepoint when the first one comes and the last one goes, and when one becomes two.
-/// A processor does that safely; the emulator of several CPUs does not: one of them may go on with the breakpoint that was
-/// there for a moment, and the machine panics or stands still, or with the code from before, and passes the tracepoint by.
-fn keep_tracepoints_as_they_are() -> io::Result<()> {
-    const OTHER: &str = "/sys/kernel/tracing/instances/other";
-    fs::create_dir(OTHER)?;
-    for listener in ["/sys/kernel/tracing", OTHER] {
-        // Nothing is recorded.
-        fs::write(format!("{listener}/tracing_on"), "0")?;
-        for tracepoint in TRACEPOINTS {
-            fs::write(format!("{listener}/events/{tracepoint}/enable"), "1")?;
-        }
-    }
-    SOFTWARE_EVENTS.into_iter().try_for_each(open_event)
-}
-
-/// The kernel's own events, which it rewrites itself for too: page faults, switches, migrations, faults of each kind,
-/// alignment, emulation, and the one that counts nothing (`PERF_COUNT_SW_*`).
-const SOFTWARE_EVENTS: [u64; 8] = [2, 3, 4, 5, 6, 7, 8, 9];
-
-/// Opens an event of the calling thread, for good.
-fn open_event(number: u64) -> io::Result<()> {
-    const PERF_TYPE_SOFTWARE: u32 = 1;
-    /// The size of the first version of `perf_event_attr` (`linux/perf_event.h`).
-    const PERF_ATTR_SIZE_VER0: usize = 64;
-    let mut attr = [0u8; PERF_ATTR_SIZE_VER0];
-    let size = u32::try_from(PERF_ATTR_SIZE_VER0).map_err(io::Error::other)?;
-    attr[..4].copy_from_slice(&PERF_TYPE_SOFTWARE.to_ne_bytes());
-    attr[4..8].copy_from_slice(&size.to_ne_bytes());
-    attr[8..16].copy_from_slice(&number.to_ne_bytes());
-    // SAFETY: `attr` is a live structure of the size that it says, which the kernel only reads.
-    let event = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 0) };
-    if event < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 fn raise_loopback() -> io::Result<()> {

@@ -1,19 +1,12 @@
 //! One machine's run under QEMU, emulated in full: KVM is not to be had in most build machines.
 //!
-//! Each CPU of a machine is a thread. What one CPU writes can then pass by the translation that another just makes of
-//! that page: the other runs the instruction that was there before. Single-stepped probes write the instructions that they
-//! step into a page that all threads of a process execute, so a target with several threads, single-stepped at many
-//! places, can die here of what no processor does: a Go program died of SIGILL five bytes into its slot, which held a copy
-//! of `ret`, where the slot's last copy had been of a five-byte `mov`. Such a target has one CPU (`"vm_one_cpu"` in the
-//! fixtures' manifest). One thread for all CPUs has no such fault, but takes three times as long, and calls that take
-//! turns with another CPU have no duration to speak of. The kernel's own code is rewritten where tracepoints come and go;
-//! `vm-init` sees to it that most stay. A machine that met with a breakpoint that was there for a moment is booted once
-//! more.
+//! Each CPU of a machine is a thread: which QEMU does that well is [`super::emulator`]'s matter. One thread for all CPUs
+//! takes three times as long, and calls that take turns with another CPU have no duration to speak of.
 
 use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -22,6 +15,7 @@ use std::{
 use super::{
     Report, console,
     console::Event,
+    emulator::Emulator,
     kernel::{Kernel, Spec},
 };
 use crate::{held_up, libtest::Log};
@@ -32,6 +26,9 @@ const CPUS: &str = "2";
 const LINES_MAX: usize = 1024;
 /// Bytes kept of one console line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// For how long a machine may print nothing: it stands still, or a test in it waits for what does not come. The slowest
+/// tests take a minute.
+const SILENCE_MAX: Duration = Duration::from_mins(6);
 
 /// Ends the machine when it goes out of scope.
 struct Machine(Child);
@@ -45,7 +42,7 @@ impl Drop for Machine {
 }
 
 /// Boots a kernel with an image, passes its console on, and reports.
-pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Report {
+pub fn boot(emulator: &Emulator, spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Report {
     let mut report = Report {
         kernel: spec.name.clone(),
         package: kernel.package.clone(),
@@ -58,7 +55,8 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
     let start = Instant::now();
     // Of what the kernel says, its complaints are shown: at level 5 with where they come from.
     let append = format!("console=ttyS0 loglevel=5 panic=-1 {}", spec.append);
-    let spawned = Command::new("qemu-system-x86_64")
+    let spawned = emulator
+        .command()
         .args([
             "-accel",
             "tcg,thread=multi",
@@ -87,9 +85,7 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
     let mut machine = match spawned {
         Ok(child) => Machine(child),
         Err(error) => {
-            report.failure = Some(format!(
-                "could not start qemu-system-x86_64: {error}; run `cargo xtask setup`"
-            ));
+            report.failure = Some(format!("could not start QEMU: {error}; run `cargo xtask setup`"));
             return report;
         }
     };
@@ -114,11 +110,12 @@ fn follow(
 ) {
     let mut failure = Some("the machine ended before its program did".to_owned());
     loop {
-        let line = match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
+        let left = limit.saturating_sub(start.elapsed());
+        let line = match lines.recv_timeout(left.min(SILENCE_MAX)) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                failure = Some(format!("not done within {} s", limit.as_secs()));
+                failure = Some(given_up(left, limit, report));
                 break;
             }
         };
@@ -143,6 +140,16 @@ fn follow(
         }
     }
     report.failure = failure;
+}
+
+/// Why a machine that went on too long is ended, with what it printed last.
+fn given_up(left: Duration, limit: Duration, report: &Report) -> String {
+    let last = report.console.last().map_or("nothing", String::as_str);
+    if left > SILENCE_MAX {
+        format!("silent for {} s, after: {last}", SILENCE_MAX.as_secs())
+    } else {
+        format!("not done within {} s; the last line: {last}", limit.as_secs())
+    }
 }
 
 /// Reads what the kernel says of what has just ended the machine.
@@ -249,6 +256,20 @@ mod tests {
             || Duration::ZERO,
             &mut report,
         );
-        assert_eq!(report.failure.unwrap(), "not done within 0 s");
+        assert_eq!(
+            report.failure.unwrap(),
+            "not done within 0 s; the last line: nothing"
+        );
+    }
+
+    #[test]
+    fn a_silent_machine_is_told_from_a_slow_one() {
+        let report = followed("test a ... ");
+        let limit = Duration::from_mins(40);
+        assert_eq!(
+            given_up(limit, limit, &report),
+            "silent for 360 s, after: test a ... "
+        );
+        assert!(given_up(Duration::from_secs(9), limit, &report).starts_with("not done within 2400 s"));
     }
 }
