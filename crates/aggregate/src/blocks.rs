@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{calltree::NodeId, join::Sample, reservoir::SampledSpan};
+use super::{calltree::NodeId, join::Sample, reservoir::SampledSpan, thread::ThreadId};
 
 /// Threads whose piece is open; then all are ended early.
 const MAX_THREADS: usize = 1 << 14;
@@ -13,7 +13,7 @@ const MAX_THREADS: usize = 1 << 14;
 /// The pieces that are open.
 pub struct Blocks {
     length_ns: u64,
-    open: HashMap<(u32, u32), Block>,
+    open: HashMap<ThreadId, Block>,
 }
 
 struct Block {
@@ -35,7 +35,10 @@ impl Blocks {
     /// Takes a sample; gives the pieces that have ended.
     pub fn sample(&mut self, sample: &Sample<'_>) -> Vec<SampledSpan> {
         let number = sample.ts_ns / self.length_ns;
-        let thread = (sample.tgid, sample.tid);
+        let thread = ThreadId {
+            tgid: sample.tgid,
+            tid: sample.tid,
+        };
         let mut ended = Vec::new();
         if self.open.len() >= MAX_THREADS && !self.open.contains_key(&thread) {
             ended = self.end();

@@ -40,6 +40,7 @@ pub mod slowest_open;
 pub mod summary;
 pub mod system_calls;
 pub mod tally;
+pub mod thread;
 pub mod threshold;
 pub mod timeline;
 pub mod unique;
@@ -49,4 +50,5 @@ pub mod watched;
 pub mod window;
 
 pub use age::Over;
+pub use thread::ThreadId;
 pub use view::{Nesting, ScopeAggregate};

@@ -13,7 +13,7 @@ use std::{collections::HashMap, ops::AddAssign};
 use foldhash::fast::RandomState;
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 
-use super::{gone::GoneThreads, threshold::Band};
+use super::{gone::GoneThreads, thread::ThreadId, threshold::Band};
 
 /// What may wait of one scope, at most. Beyond it what has waited for longest is given up, counted: the end that it waits
 /// for may have been lost.
@@ -244,10 +244,13 @@ impl<T> Path<T> {
     }
 
     /// Gives up what waits for a span of a thread that has been gone for `after_ns`: its end was lost, or is none.
-    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(ThreadId) -> bool) {
         let is_long = |waiting: &Waiting<T>| now_ns.saturating_sub(waiting.since_ns) >= after_ns;
         let waiting = self.waiting.iter().filter(|(_, waiting)| is_long(waiting));
-        let threads = waiting.map(|((tid, _), waiting)| (waiting.tgid, *tid));
+        let threads = waiting.map(|((tid, _), waiting)| ThreadId {
+            tgid: waiting.tgid,
+            tid: *tid,
+        });
         let gone = self.gone.look(threads, now_ns, after_ns, is_gone);
         if gone.is_empty() {
             return;
@@ -255,7 +258,10 @@ impl<T> Path<T> {
         let (count, dropped, weigh) = (&mut self.count, &mut self.dropped, self.weigh);
         let (bytes, bytes_of) = (&mut self.bytes, self.bytes_of);
         self.waiting.retain(|(tid, _), waiting| {
-            let stays = !gone.contains(&(waiting.tgid, *tid));
+            let stays = !gone.contains(&ThreadId {
+                tgid: waiting.tgid,
+                tid: *tid,
+            });
             if !stays {
                 *count -= waiting.items.len();
                 *bytes -= waiting.items.iter().map(bytes_of).sum::<usize>();

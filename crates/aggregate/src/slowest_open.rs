@@ -8,6 +8,7 @@ use profiler_common::probe::ProbeId;
 use super::{
     calltree::FrameId,
     gone::GoneThreads,
+    thread::ThreadId,
     waits::{Lock, Waker},
 };
 
@@ -171,7 +172,7 @@ struct Thread<E> {
 /// What is gathered of all open spans.
 #[derive(Clone, Debug)]
 pub struct OpenSpans<E> {
-    threads: HashMap<(u32, u32), Thread<E>>,
+    threads: HashMap<ThreadId, Thread<E>>,
     count: usize,
     max_open: usize,
     left_out: LeftOut,
@@ -197,10 +198,10 @@ impl<E> OpenSpans<E> {
         }
     }
 
-    /// Takes a sample of a span of a thread (process, thread).
+    /// Takes a sample of a span of a thread.
     pub fn sample(
         &mut self,
-        thread: (u32, u32),
+        thread: ThreadId,
         sequence: u64,
         ts_ns: u64,
         functions: &[FrameId],
@@ -226,7 +227,7 @@ impl<E> OpenSpans<E> {
     /// Takes what the thread did in a span off the CPU. `count` is 0 of what it went on to do before it was back.
     pub fn wait(
         &mut self,
-        thread: (u32, u32),
+        thread: ThreadId,
         sequence: u64,
         (activity, count): (usize, u64),
         (start_ns, end_ns): (u64, u64),
@@ -252,24 +253,24 @@ impl<E> OpenSpans<E> {
     }
 
     /// Takes what was read where a span began.
-    pub fn entry(&mut self, thread: (u32, u32), sequence: u64, ts_ns: u64, entry: E) {
+    pub fn entry(&mut self, thread: ThreadId, sequence: u64, ts_ns: u64, entry: E) {
         self.of(thread, sequence, ts_ns).entry = Some(entry);
     }
 
     /// What was read where a span began, if it is open.
-    pub fn entry_of(&mut self, thread: (u32, u32), sequence: u64) -> Option<&mut E> {
+    pub fn entry_of(&mut self, thread: ThreadId, sequence: u64) -> Option<&mut E> {
         let spans = &mut self.threads.get_mut(&thread)?.spans;
         let (_, gathered) = spans.iter_mut().rfind(|(number, _)| *number == sequence)?;
         gathered.entry.as_mut()
     }
 
     /// Takes what happened inside a span.
-    pub fn child(&mut self, thread: (u32, u32), sequence: u64, child: Child) {
+    pub fn child(&mut self, thread: ThreadId, sequence: u64, child: Child) {
         self.of(thread, sequence, child.start_ns).add_child(child);
     }
 
     /// Takes a call that ended inside a span, and what happened inside of the call.
-    pub fn call(&mut self, thread: (u32, u32), sequence: u64, parent: u64, call: Child) {
+    pub fn call(&mut self, thread: ThreadId, sequence: u64, parent: u64, call: Child) {
         let inside = self.end(thread, sequence);
         let gathered = self.of(thread, parent, call.start_ns);
         gathered.add_child(call);
@@ -283,7 +284,7 @@ impl<E> OpenSpans<E> {
     }
 
     /// What was gathered of a span that has ended.
-    pub fn end(&mut self, thread: (u32, u32), sequence: u64) -> Option<Gathered<E>> {
+    pub fn end(&mut self, thread: ThreadId, sequence: u64) -> Option<Gathered<E>> {
         let known = self.threads.get_mut(&thread)?;
         let at = known.spans.iter().rposition(|(number, _)| *number == sequence)?;
         let (_, gathered) = known.spans.remove(at);
@@ -295,7 +296,7 @@ impl<E> OpenSpans<E> {
     }
 
     /// Gives up the open spans of threads that nothing has come of for `after_ns`, and that have been gone for as long.
-    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(ThreadId) -> bool) {
         let threads = self.threads.iter();
         let silent = threads.filter(|(_, known)| now_ns.saturating_sub(known.latest_ns) >= after_ns);
         let silent = silent.map(|(thread, _)| *thread);
@@ -310,7 +311,7 @@ impl<E> OpenSpans<E> {
         self.left_out
     }
 
-    fn of(&mut self, thread: (u32, u32), sequence: u64, ts_ns: u64) -> &mut Gathered<E> {
+    fn of(&mut self, thread: ThreadId, sequence: u64, ts_ns: u64) -> &mut Gathered<E> {
         if self.count >= self.max_open {
             self.give_up_oldest(thread);
         }
@@ -335,7 +336,7 @@ impl<E> OpenSpans<E> {
     }
 
     /// Gives up an eighth at a time, so that the sort is rare.
-    fn give_up_oldest(&mut self, but: (u32, u32)) {
+    fn give_up_oldest(&mut self, but: ThreadId) {
         let mut by_age: Vec<_> = self
             .threads
             .iter()
@@ -352,7 +353,7 @@ impl<E> OpenSpans<E> {
     }
 
     /// Gives up a thread's; says how many of them have ends that would have come.
-    fn give_up(&mut self, thread: (u32, u32)) -> u64 {
+    fn give_up(&mut self, thread: ThreadId) -> u64 {
         let Some(known) = self.threads.remove(&thread) else {
             return 0;
         };
@@ -367,7 +368,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const THREAD: (u32, u32) = (7, 8);
+    const THREAD: ThreadId = ThreadId { tgid: 7, tid: 8 };
 
     fn ids(ids: &[u32]) -> Vec<FrameId> {
         ids.iter().copied().map(FrameId).collect()
@@ -487,15 +488,16 @@ mod tests {
         let mut open = OpenSpans::<()>::default();
         open.entry(THREAD, 1, 100, ());
         open.child(THREAD, 2, child(100));
-        open.entry((7, 9), 1, 100, ());
-        let is_gone = |_, tid| tid == THREAD.1;
+        let other = ThreadId { tid: 9, ..THREAD };
+        open.entry(other, 1, 100, ());
+        let is_gone = |thread| thread == THREAD;
         for now_ns in [150, 200, 299] {
             open.expire(now_ns, 100, is_gone);
             assert_eq!((open.count, open.left_out()), (3, LeftOut::default()));
         }
         open.expire(300, 100, is_gone);
         assert_eq!((open.count, open.left_out().open_expired), (1, 1));
-        assert!(open.end((7, 9), 1).is_some());
+        assert!(open.end(other, 1).is_some());
     }
 
     proptest! {
@@ -505,7 +507,7 @@ mod tests {
         ) {
             let mut open = OpenSpans::<()>::with_limit(200);
             for (now_ns, (thread, sequence, frame, ends)) in (0u64..).zip(events) {
-                let thread = (1, thread);
+                let thread = ThreadId { tgid: 1, tid: thread };
                 if ends {
                     open.end(thread, sequence);
                 } else {

@@ -21,6 +21,7 @@ use super::{
     predicate::Predicate,
     reading::Reading,
     reservoir::SampledSpan,
+    thread::ThreadId,
     threshold::{Band, Division, Side},
     unique::{Touched, Unique},
 };
@@ -331,7 +332,7 @@ impl ScopeAggregate {
     }
 
     /// As [`Self::expire`], for spans around those. See [`Path::expire`].
-    pub fn expire_around(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+    pub fn expire_around(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(ThreadId) -> bool) {
         self.path.expire(now_ns, after_ns, is_gone);
         self.count_elsewhere(now_ns);
     }

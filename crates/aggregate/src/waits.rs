@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use super::calltree::FrameId;
+use super::{calltree::FrameId, thread::ThreadId};
 
 /// Nodes of the tree.
 pub const MAX_NODES: usize = 4096;
@@ -51,9 +51,6 @@ pub const MAX_COUNTED: usize = 256;
 
 /// Locks that have a node each, of one place where they are waited for: at the top, and below.
 pub const MAX_LOCKS: [usize; 2] = [64, 8];
-
-/// A process and a thread of it.
-pub type Thread = (u32, u32);
 
 /// How a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -134,7 +131,7 @@ pub enum Waker {
     /// A thread, and what it ran when it did so.
     Thread {
         /// Its number.
-        thread: Thread,
+        thread: ThreadId,
         /// Where it was.
         place: Place,
         /// It is one of the target's.
@@ -146,7 +143,7 @@ pub enum Waker {
 #[derive(Clone, Debug)]
 pub struct Wait {
     /// The thread.
-    pub thread: Thread,
+    pub thread: ThreadId,
     /// Where it left the CPU.
     pub place: Place,
     /// What it did until it could run; `None` where it could run all the time.
@@ -231,7 +228,7 @@ struct Kept {
     count: u64,
     longest_ns: u64,
     held_up_ns: Option<u64>,
-    threads: BTreeSet<Thread>,
+    threads: BTreeSet<ThreadId>,
     /// Of [others](Locks::Others), by process and address.
     other_locks: BTreeSet<(u32, u64)>,
 }
@@ -243,7 +240,7 @@ enum By {
     GoesOn(Option<FrameId>),
     Interrupt(FrameId),
     Thread {
-        thread: Thread,
+        thread: ThreadId,
         spot: Spot,
         is_own: bool,
     },
@@ -360,9 +357,9 @@ impl Steps {
 #[derive(Default)]
 pub struct Waits {
     stacks: Stacks,
-    threads: HashMap<Thread, Past>,
+    threads: HashMap<ThreadId, Past>,
     /// Threads that were off the CPU when the recording began, and since when is not known.
-    off_at_first: HashSet<Thread>,
+    off_at_first: HashSet<ThreadId>,
     nodes: Vec<Kept>,
     by_key: HashMap<(Option<usize>, Key), usize>,
     /// Locks that have a node each, of a place below a node.
@@ -398,7 +395,7 @@ struct Part {
     lock: Option<Lock>,
     by: By,
     /// Whose it is.
-    thread: Thread,
+    thread: ThreadId,
 }
 
 impl Part {
@@ -421,7 +418,7 @@ impl Waits {
     /// Nothing yet. Of threads that were off the CPU at first it is not known what they did until they are first seen to
     /// leave it; others ran.
     #[must_use]
-    pub fn new(off_at_first: HashSet<Thread>) -> Self {
+    pub fn new(off_at_first: HashSet<ThreadId>) -> Self {
         Self {
             off_at_first,
             ..Self::default()
@@ -493,7 +490,7 @@ impl Waits {
         self.total
     }
 
-    fn show(&mut self, thread: Thread, wait: &Remembered) {
+    fn show(&mut self, thread: ThreadId, wait: &Remembered) {
         let [from_ns, to_ns, end_ns] = wait.times;
         self.total.runnable_ns += end_ns - to_ns;
         let (Some(waiting), true) = (wait.waiting, to_ns > from_ns) else {
@@ -619,7 +616,7 @@ impl Waits {
     }
 
     /// What a thread of the target did in some time, as far as it is remembered.
-    fn deeds(&self, thread: Thread, from_ns: u64, to_ns: u64, steps: &mut u64) -> Deeds {
+    fn deeds(&self, thread: ThreadId, from_ns: u64, to_ns: u64, steps: &mut u64) -> Deeds {
         let mut deeds = Deeds::default();
         let nothing = Past::default();
         let past = match self.threads.get(&thread) {
@@ -665,7 +662,7 @@ impl Waits {
     }
 
     /// Adds time to a node, which is made where there is room for it.
-    fn add(&mut self, parent: Option<usize>, key: Key, time_ns: u64, thread: Thread) -> Option<usize> {
+    fn add(&mut self, parent: Option<usize>, key: Key, time_ns: u64, thread: ThreadId) -> Option<usize> {
         let at = match self.by_key.get(&(parent, key)) {
             Some(at) => *at,
             None if self.nodes.len() >= MAX_NODES => return None,
@@ -704,7 +701,7 @@ impl Waits {
         Some(at)
     }
 
-    fn remember(&mut self, thread: Thread, wait: Remembered) {
+    fn remember(&mut self, thread: ThreadId, wait: Remembered) {
         let [start_ns, _, end_ns] = wait.times;
         if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
             self.forget_half();

@@ -6,7 +6,7 @@ use perf_event::{
     Builder, ReadFormat,
     events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software, Tracepoint},
 };
-use profiler_aggregate::timeline::Reading;
+use profiler_aggregate::{ThreadId, timeline::Reading};
 
 use super::{Pace, Tracefs};
 
@@ -263,15 +263,6 @@ pub fn threads(pid: u32) -> Vec<u32> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// A thread that is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ThreadId {
-    /// Its process.
-    pub pid: u32,
-    /// Its own number.
-    pub tid: u32,
-}
-
 /// Why threads cannot be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -335,7 +326,7 @@ impl Counting {
             // Of children that are processes nothing is counted.
             builder.inherit(with_new_threads).inherit_thread(with_new_threads);
             let mut of_threads = Vec::with_capacity(ids.len());
-            for ThreadId { pid, tid } in ids {
+            for ThreadId { tgid: pid, tid } in ids {
                 let Ok(observed) = i32::try_from(*tid) else {
                     continue;
                 };

@@ -70,7 +70,7 @@ pub use attach::{Attachment, Ends, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use btf::{Btf, Parameter};
 pub use capability::{Missing, missing_capabilities};
 pub(crate) use counters::threads;
-pub use counters::{Counter, CountersError, Counting, ThreadId};
+pub use counters::{Counter, CountersError, Counting};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;

@@ -5,6 +5,7 @@
 use std::{collections::HashMap, num::NonZeroU64, ops::BitOr as _, sync::Arc};
 
 use aya::{Ebpf, maps::MapData};
+use profiler_aggregate::ThreadId;
 use profiler_common::{
     limits::{TARGET_WORDS, target_bit},
     record::{OFF_CPU, OffCpuHeader, SpanRef, WaitingStack, state},
@@ -65,8 +66,8 @@ pub struct Interval {
     pub end_ns: u64,
     /// What it did until it could run.
     pub waited: Activity,
-    /// Process and thread that made it runnable, where it is known.
-    pub waker: Option<(u32, u32)>,
+    /// Who made it runnable, where it is known.
+    pub waker: Option<ThreadId>,
     /// What that ran when it did so; `None` where it was not asked for, not taken, or lost.
     pub waker_stack: Option<Arc<SharedStack>>,
     /// Who made it runnable was asked for.
@@ -243,7 +244,10 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
         woken_ns,
         end_ns,
         waited,
-        waker: (waker_tid != 0).then_some((waker_tgid, waker_tid)),
+        waker: (waker_tid != 0).then_some(ThreadId {
+            tgid: waker_tgid,
+            tid: waker_tid,
+        }),
         waker_stack: None,
         asks_waker: asks_waker != 0,
         lock: NonZeroU64::new(lock),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Lock, Place, Wait, Waiting, Waker},
+};
 use profiler_proto::v1;
 use profiler_symbolize::FrameId;
 
@@ -21,10 +24,7 @@ impl Decoder {
         if told.threads.len() > MAX_OFF_CPU {
             return Err(Damaged);
         }
-        let threads = told.threads.iter().map(|id| {
-            let thread = self.thread(*id)?;
-            Ok((thread.tgid, thread.tid))
-        });
+        let threads = told.threads.iter().map(|number| self.thread_id(*number));
         Ok(OffAtFirst {
             since_ns: told.since_ns,
             threads: threads.collect::<Result<_, _>>()?,
@@ -82,14 +82,14 @@ impl Decoder {
                 Waker::Interrupt(self.told_frame(function)?)
             }
             Some(v1::recorded_wait::Waker::Woken(woken)) => Waker::Thread {
-                thread: self.number(woken.thread)?,
+                thread: self.thread_id(woken.thread)?,
                 place: self.place(woken.name_frame, woken.node)?,
                 // Who plays it knows the target's processes.
                 is_own: false,
             },
         };
         let wait = Wait {
-            thread: self.number(thread)?,
+            thread: self.thread_id(thread)?,
             place: self.place(name_frame, node)?,
             waiting,
             lock: lock.map(|lock| self.lock(lock)).transpose()?,
@@ -103,8 +103,11 @@ impl Decoder {
         })
     }
 
-    fn number(&self, thread: u32) -> Result<(u32, u32), Damaged> {
-        self.thread(thread).map(|thread| (thread.tgid, thread.tid))
+    fn thread_id(&self, number: u32) -> Result<ThreadId, Damaged> {
+        self.thread(number).map(|thread| ThreadId {
+            tgid: thread.tgid,
+            tid: thread.tid,
+        })
     }
 
     fn lock(&self, lock: v1::RecordedLock) -> Result<Lock, Damaged> {

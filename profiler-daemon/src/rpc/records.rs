@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use profiler_aggregate::waits::{Wait, Waker};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Wait, Waker},
+};
 use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef},
@@ -322,7 +325,7 @@ impl Told {
         v1::RecordedOffCpu {
             since_ns: off.since_ns,
             threads: threads
-                .map(|(tgid, tid)| self.thread(*tgid, *tid, frames, message))
+                .map(|thread| self.thread(thread.tgid, thread.tid, frames, message))
                 .collect(),
         }
     }
@@ -334,7 +337,7 @@ impl Told {
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedWait {
         let Wait {
-            thread: (tgid, tid),
+            thread: ThreadId { tgid, tid },
             place,
             waiting,
             lock,
@@ -351,7 +354,7 @@ impl Told {
                 self.tell_frame(*function, frames, message),
             )),
             Waker::Thread {
-                thread: (tgid, tid),
+                thread: ThreadId { tgid, tid },
                 place,
                 is_own: _,
             } => Some(v1::recorded_wait::Waker::Woken(v1::RecordedWaker {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, slice};
 
-use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN, waits::Waker};
+use profiler_aggregate::{ThreadId, calltree::FrameId, slowest::MAX_SHOWN, waits::Waker};
 use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
@@ -58,7 +58,15 @@ impl Messages {
                 Some(Waker::Thread { thread, .. }) => Some(*thread),
                 _ => None,
             };
-            [Some((span.pid, span.tid)), waker].into_iter().flatten()
+            [
+                Some(ThreadId {
+                    tgid: span.pid,
+                    tid: span.tid,
+                }),
+                waker,
+            ]
+            .into_iter()
+            .flatten()
         });
         let frame = |id: &FrameId| {
             let at = id.0 as usize;
@@ -167,8 +175,8 @@ fn wait(wait: &SpanWait, frames: &[Frame]) -> v1::SpanWait {
 fn ended_by(waker: &Waker) -> Option<v1::WaitEnd> {
     let by = match waker {
         Waker::Thread { thread, place, .. } => By::Thread(v1::WakingThread {
-            pid: thread.0,
-            tid: thread.1,
+            pid: thread.tgid,
+            tid: thread.tid,
             stack: place.stack.iter().map(|frame| frame.0).collect(),
         }),
         Waker::Interrupt(function) => By::Interrupt(function.0),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use profiler_aggregate::ThreadId;
 use profiler_proto::v1;
 use profiler_symbolize::name_of_thread;
 
@@ -11,23 +12,24 @@ const MAX_TOLD: usize = 1 << 16;
 /// Threads whose names one client has been told, each when it first came: not where it has ended before.
 #[derive(Default)]
 pub struct ThreadNames {
-    told: HashSet<(u32, u32)>,
+    told: HashSet<ThreadId>,
 }
 
 impl ThreadNames {
-    /// The names of those of these threads, by process and thread, that are new to the client.
-    pub fn of(&mut self, threads: impl IntoIterator<Item = (u32, u32)>) -> Vec<v1::ThreadName> {
+    /// The names of those of these threads that are new to the client.
+    pub fn of(&mut self, threads: impl IntoIterator<Item = ThreadId>) -> Vec<v1::ThreadName> {
         let mut names = Vec::new();
-        for (pid, tid) in threads {
-            if self.told.contains(&(pid, tid)) {
+        for thread in threads {
+            if self.told.contains(&thread) {
                 continue;
             }
             if self.told.len() >= MAX_TOLD {
                 self.told.clear();
             }
-            self.told.insert((pid, tid));
-            if let Some(name) = name_of_thread(pid, tid) {
-                names.push(v1::ThreadName { pid, tid, name });
+            self.told.insert(thread);
+            let ThreadId { tgid, tid } = thread;
+            if let Some(name) = name_of_thread(tgid, tid) {
+                names.push(v1::ThreadName { pid: tgid, tid, name });
             }
         }
         names
@@ -42,9 +44,10 @@ mod tests {
     fn a_name_is_told_once_and_of_a_thread_that_is_gone_never() {
         let pid = std::process::id();
         let mut names = ThreadNames::default();
-        let told = names.of([(pid, pid), (pid, u32::MAX), (pid, pid)]);
+        let thread = |tid| ThreadId { tgid: pid, tid };
+        let told = names.of([pid, u32::MAX, pid].map(thread));
         let [name] = &told[..] else { panic!("{told:?}") };
         assert_eq!((name.pid, name.tid, name.name.is_empty()), (pid, pid, false));
-        assert_eq!(names.of([(pid, pid)]), []);
+        assert_eq!(names.of([thread(pid)]), []);
     }
 }

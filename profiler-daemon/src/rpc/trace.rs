@@ -1,5 +1,6 @@
 //! A trace on its way to the wire.
 
+use profiler_aggregate::ThreadId;
 use profiler_plan::values::{Reading, Value};
 use profiler_proto::v1;
 use serde_json::{Value as Json, json};
@@ -31,7 +32,10 @@ pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceRespo
         cost: Some(convert::cost(batch.cost)),
         thread_names: match &batch.thread_names {
             Some(recorded) => recorded.iter().map(thread_name).collect(),
-            None => names.of(batch.hits.iter().map(|hit| (hit.pid, hit.tid))),
+            None => names.of(batch.hits.iter().map(|hit| ThreadId {
+                tgid: hit.pid,
+                tid: hit.tid,
+            })),
         },
     }
 }

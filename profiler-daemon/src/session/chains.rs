@@ -5,7 +5,10 @@
 
 use std::collections::HashSet;
 
-use profiler_aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Kind, Locks, Node, Waiting, Waits},
+};
 use profiler_symbolize::{FrameId, Word};
 
 use super::{
@@ -39,7 +42,7 @@ pub struct Chains {
 }
 
 struct Last {
-    thread: Thread,
+    thread: ThreadId,
     woken_ns: u64,
     chains: Vec<Chain>,
 }
@@ -62,7 +65,7 @@ impl Chains {
     /// Takes a wait, before the samples of it.
     pub fn take(&mut self, named: &NamedWait) {
         self.last = None;
-        if named.goes_on || !self.pids.contains(&named.wait.thread.0) {
+        if named.goes_on || !self.pids.contains(&named.wait.thread.tgid) {
             return;
         }
         let wait = named.of_target(&self.pids);
@@ -75,7 +78,7 @@ impl Chains {
     }
 
     /// What is on a sample, whose time they have together; none where it is no wait, or nothing is known of it.
-    pub fn of_sample(&self, thread: Thread, ts_ns: u64, activity: Activity) -> &[Chain] {
+    pub fn of_sample(&self, thread: ThreadId, ts_ns: u64, activity: Activity) -> &[Chain] {
         let is_wait = ![Activity::OnCpu, Activity::Runnable].contains(&activity);
         let last = self.last.as_ref().filter(|_| is_wait);
         last.filter(|last| (last.thread, last.woken_ns) == (thread, ts_ns))
@@ -186,6 +189,10 @@ mod tests {
 
     const MAIN: u32 = 7;
 
+    fn thread_of(tid: u32) -> ThreadId {
+        ThreadId { tgid: MAIN, tid }
+    }
+
     fn place(thread: u32, function: u32) -> Place {
         Place {
             thread: FrameId(thread),
@@ -197,7 +204,7 @@ mod tests {
         NamedWait {
             wait: Wait {
                 still_ns: None,
-                thread: (MAIN, tid),
+                thread: thread_of(tid),
                 place: place(tid, function),
                 waiting: Some(Waiting::Sleeping),
                 lock: None,
@@ -213,7 +220,7 @@ mod tests {
 
     fn woken_by(tid: u32, function: u32) -> Waker {
         Waker::Thread {
-            thread: (MAIN, tid),
+            thread: thread_of(tid),
             place: place(tid, function),
             is_own: true,
         }
@@ -235,7 +242,7 @@ mod tests {
             allocated: None,
         });
         chains.take(&of_lock);
-        let on = |ts_ns, activity| chains.of_sample((MAIN, 1), ts_ns, activity);
+        let on = |ts_ns, activity| chains.of_sample(thread_of(1), ts_ns, activity);
         let chain = |frames: &[FrameId], time_ns| Chain {
             frames: frames.to_vec(),
             time_ns,
@@ -264,10 +271,10 @@ mod tests {
         );
         // What came before it had a CPU is its own.
         assert_eq!(on(60, Activity::Runnable), []);
-        assert_eq!(chains.of_sample((MAIN, 2), 50, Activity::Sleeping), []);
+        assert_eq!(chains.of_sample(thread_of(2), 50, Activity::Sleeping), []);
         // Of the next only it is told.
         chains.take(&wait(1, 10, [60, 90, 90], Waker::Unseen));
-        let alone = chains.of_sample((MAIN, 1), 90, Activity::Sleeping);
+        let alone = chains.of_sample(thread_of(1), 90, Activity::Sleeping);
         assert_eq!(alone, [chain(&[], 30)]);
     }
 
@@ -281,7 +288,7 @@ mod tests {
             chains.take(&wait(2, function, times, Waker::Unseen));
         }
         chains.take(&wait(1, 10, [0, 2000, 2000], woken_by(2, 21)));
-        let found = chains.of_sample((MAIN, 1), 2000, Activity::Sleeping);
+        let found = chains.of_sample(thread_of(1), 2000, Activity::Sleeping);
         assert_eq!(found.len(), MAX_CHAINS);
         assert_eq!(found.iter().map(|chain| chain.time_ns).sum::<u64>(), 2000);
     }

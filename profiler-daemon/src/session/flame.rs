@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 use profiler_aggregate::{
-    Over, ScopeAggregate,
+    Over, ScopeAggregate, ThreadId,
     calltree::{CallTree, FrameId, NodeId},
     compared::Compared,
     join::Sample,
@@ -109,7 +109,7 @@ fn touched(event: Event, tgid: u32, key: Key, weight: u64) -> Touched {
 }
 
 /// Whether a thread has ended.
-pub fn is_gone(tgid: u32, tid: u32) -> bool {
+pub fn is_gone(ThreadId { tgid, tid }: ThreadId) -> bool {
     !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists()
 }
 
@@ -351,7 +351,7 @@ impl Flame {
         &mut self,
         population: Population<'_>,
         probes: impl Iterator<Item = ProbeId>,
-        is_gone: Option<impl Fn(u32, u32) -> bool>,
+        is_gone: Option<impl Fn(ThreadId) -> bool>,
         now_ns: u64,
     ) {
         self.expire_late(now_ns.saturating_sub(MAX_LATE_NS));
@@ -365,12 +365,16 @@ impl Flame {
 
     /// Gives up samples that wait for the end of a call, which may have been lost.
     pub fn forget_open(&mut self, now_ns: u64) {
-        self.expire(now_ns, 0, |_, _| true);
+        self.expire(now_ns, 0, |_| true);
     }
 
-    fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl Fn(u32, u32) -> bool) {
-        self.aggregate
-            .expire(now_ns, after_ns, |awaited| is_gone(awaited.tgid, awaited.tid));
+    fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl Fn(ThreadId) -> bool) {
+        self.aggregate.expire(now_ns, after_ns, |awaited| {
+            is_gone(ThreadId {
+                tgid: awaited.tgid,
+                tid: awaited.tid,
+            })
+        });
         self.aggregate.expire_around(now_ns, after_ns, is_gone);
     }
 

@@ -5,10 +5,11 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use profiler_aggregate::{
+    ThreadId,
     join::{Awaited, Elsewhere},
     latency::AgeConfig,
     matrix::Cell,
-    waits::{Thread, Wait},
+    waits::Wait,
 };
 use profiler_common::{
     probe::ProbeId,
@@ -254,7 +255,7 @@ pub struct OffAtFirst {
     /// From when on.
     pub since_ns: u64,
     /// By process and number.
-    pub threads: HashSet<Thread>,
+    pub threads: HashSet<ThreadId>,
 }
 
 /// A record.
@@ -639,7 +640,7 @@ mod tests {
             stack: [].into(),
         };
         let wait = Wait {
-            thread: (1, 2),
+            thread: ThreadId { tgid: 1, tid: 2 },
             place,
             waiting: Some(Waiting::Sleeping),
             lock: None,
@@ -724,7 +725,7 @@ mod tests {
         let readings = RecordedCounts::default();
         let mut stream = recorder.watch(true, &moment(&readings));
         stream.try_recv().unwrap();
-        let threads = (0..).take(MAX_OFF_CPU + 3).map(|tid| (1, tid));
+        let threads = (0..).take(MAX_OFF_CPU + 3).map(|tid| ThreadId { tgid: 1, tid });
         recorder.set_off_cpu(OffAtFirst {
             since_ns: 0,
             threads: threads.collect(),

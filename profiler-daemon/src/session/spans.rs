@@ -29,12 +29,13 @@ use super::{
 };
 use crate::kernel::{Activity, Hit, ReadValue};
 use profiler_aggregate::{
+    ThreadId,
     histogram::Histogram,
     slots::WindowConfig,
     slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
     slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, WaitedAt},
     threshold::Band,
-    waits::{Thread, Wait, Waker},
+    waits::{Wait, Waker},
     watched::Watched,
 };
 use profiler_symbolize::Grouping;
@@ -132,7 +133,7 @@ pub struct Spans {
 
 /// Who ended a thread's wait, and when.
 struct LastWait {
-    thread: (u32, u32),
+    thread: ThreadId,
     woken_ns: u64,
     by: Waker,
 }
@@ -226,7 +227,10 @@ impl Spans {
         };
         for span in spans {
             if self.layout.shown.contains_key(&span.probe) {
-                let thread = (*tgid, *tid);
+                let thread = ThreadId {
+                    tgid: *tgid,
+                    tid: *tid,
+                };
                 if *activity == Activity::OnCpu {
                     self.open.sample(thread, span.sequence, *ts_ns, functions, lines);
                 } else {
@@ -248,7 +252,10 @@ impl Spans {
 
     /// Takes a hit, or what was read where a call began.
     pub fn hit(&mut self, hit: &Hit) {
-        let thread = (hit.tgid, hit.tid);
+        let thread = ThreadId {
+            tgid: hit.tgid,
+            tid: hit.tid,
+        };
         if hit.is_entry {
             if self.layout.shown.contains_key(&hit.probe) {
                 let begun = Begun::Hit {
@@ -269,7 +276,7 @@ impl Spans {
     }
 
     /// Takes a line that a thread has reached in the span of a number, if it is inside of what is shown.
-    pub fn reached(&mut self, thread: Thread, probe: ProbeId, parent: u64, ts_ns: u64) {
+    pub fn reached(&mut self, thread: ThreadId, probe: ProbeId, parent: u64, ts_ns: u64) {
         if self.layout.behind.contains_key(&probe) {
             let child = Child {
                 probe,
@@ -287,14 +294,20 @@ impl Spans {
                 at_ns: end.start_ns,
                 values,
             };
-            let thread = (end.tgid, end.tid);
+            let thread = ThreadId {
+                tgid: end.tgid,
+                tid: end.tid,
+            };
             self.open.entry(thread, end.sequence, end.start_ns, begun);
         }
     }
 
     /// Takes the end of a span; gives what was gathered of it, if it is one of those that are shown.
     pub fn span_end(&mut self, end: &SpanEnd) -> Option<Before> {
-        let thread = (end.tgid, end.tid);
+        let thread = ThreadId {
+            tgid: end.tgid,
+            tid: end.tid,
+        };
         if self.layout.shown.contains_key(&end.probe) {
             return self.open.end(thread, end.sequence).map(Box::new);
         }
@@ -360,7 +373,7 @@ impl Spans {
     }
 
     /// Gives up what was gathered of spans of threads that have been gone for `after_ns`.
-    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(ThreadId) -> bool) {
         self.open.expire(now_ns, after_ns, is_gone);
     }
 

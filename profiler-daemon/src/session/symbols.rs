@@ -25,7 +25,7 @@ pub use self::wakers::{NamedWait, waiting};
 use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};
-use profiler_aggregate::waits::Lock;
+use profiler_aggregate::{ThreadId, waits::Lock};
 use profiler_debug_files::{Finder, SideLoaded};
 use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word};
 
@@ -110,7 +110,7 @@ pub struct Task {
 }
 
 impl Task {
-    fn of(symbolizer: &mut Symbolizer, (tgid, tid): (u32, u32), now_ns: u64) -> Self {
+    fn of(symbolizer: &mut Symbolizer, ThreadId { tgid, tid }: ThreadId, now_ns: u64) -> Self {
         Self {
             thread: symbolizer.thread(tgid, tid, now_ns),
             process: symbolizer.process(tgid, now_ns),
@@ -458,7 +458,7 @@ fn name_caller(
     let stacks = frames.group(
         symbolizer,
         groupings,
-        (tgid, tgid),
+        ThreadId { tgid, tid: tgid },
         (Activity::OnCpu, false),
         now_ns,
     );
@@ -565,15 +565,16 @@ fn name(
             user: addresses,
             flags,
         } => {
+            let thread = ThreadId { tgid, tid };
             let stack = Taken {
-                thread: (tgid, tid),
+                thread,
                 kernel: &kernel,
                 user: &UserStack { addresses, flags },
                 activity: Activity::OnCpu,
             };
             let (stacks, complete) =
                 name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
-            let task = wanted.tasks.then(|| Task::of(symbolizer, (tgid, tid), now_ns));
+            let task = wanted.tasks.then(|| Task::of(symbolizer, thread, now_ns));
             named.push(Named::Sample {
                 event,
                 tgid,
@@ -607,11 +608,12 @@ fn name_interval(
     named: &mut Vec<Named>,
 ) {
     let groupings = wanted.groupings;
-    let (tgid, tid) = (interval.tgid, interval.tid);
+    let Interval { tgid, tid, .. } = *interval;
+    let thread = ThreadId { tgid, tid };
     let mut stacks_of = |activity| {
         if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
             let stack = Taken {
-                thread: (tgid, tid),
+                thread,
                 kernel,
                 user,
                 activity,
@@ -623,12 +625,12 @@ fn name_interval(
             let kernel = outside_scheduler(symbolizer, kernel);
             let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
             let did = (activity, true);
-            let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
+            let stacks = frames.group(symbolizer, groupings, thread, did, now_ns);
             (stacks, frames.complete)
         } else {
             let frames = NamedFrames::not_taken(groupings);
             let did = (activity, interval.goes_on);
-            let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
+            let stacks = frames.group(symbolizer, groupings, thread, did, now_ns);
             (stacks, frames.complete)
         }
     };
@@ -655,7 +657,7 @@ fn name_interval(
     } else {
         None
     };
-    let task = wanted.tasks.then(|| Task::of(symbolizer, (tgid, tid), now_ns));
+    let task = wanted.tasks.then(|| Task::of(symbolizer, thread, now_ns));
     let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         ts_ns += weight_ns;
@@ -681,8 +683,7 @@ fn name_interval(
 
 /// A stack as it was taken.
 struct Taken<'a> {
-    /// Process and thread.
-    thread: (u32, u32),
+    thread: ThreadId,
     kernel: &'a [u64],
     user: &'a UserStack,
     /// What the thread did there.
@@ -698,11 +699,12 @@ fn name_taken(
     now_ns: u64,
 ) -> (Stacks, bool) {
     let Taken {
-        thread: (tgid, tid),
+        thread,
         kernel,
         user,
         activity,
     } = *stack;
+    let tgid = thread.tgid;
     remembered.turn_to(groupings, (tgid, activity), user.flags, kernel, &user.addresses);
     let (generation, fleeting) = (symbolizer.generation(tgid, now_ns), symbolizer.fleeting());
     if let Some(known) = remembered.get(generation) {
@@ -713,7 +715,7 @@ fn name_taken(
         _ => outside_scheduler(symbolizer, kernel),
     };
     let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
-    let stacks = frames.group(symbolizer, groupings, (tgid, tid), (activity, false), now_ns);
+    let stacks = frames.group(symbolizer, groupings, thread, (activity, false), now_ns);
     // Threads and processes can be given other names.
     let is_lasting = fleeting == symbolizer.fleeting()
         && generation == symbolizer.generation(tgid, now_ns)
@@ -774,7 +776,7 @@ impl NamedFrames {
         &self,
         symbolizer: &mut Symbolizer,
         groupings: Groupings,
-        (tgid, tid): (u32, u32),
+        ThreadId { tgid, tid }: ThreadId,
         (activity, goes_on): (Activity, bool),
         now_ns: u64,
     ) -> Stacks {
@@ -851,7 +853,10 @@ fn name_stack(
 fn name_hit(symbolizer: &mut Symbolizer, remembered: &mut Remembered, mut hit: Hit, now_ns: u64) -> NamedHit {
     let stack = hit.stack.take().map(|user| {
         let stack = Taken {
-            thread: (hit.tgid, hit.tid),
+            thread: ThreadId {
+                tgid: hit.tgid,
+                tid: hit.tid,
+            },
             kernel: &[],
             user: &user,
             activity: Activity::OnCpu,

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use profiler_aggregate::timeline::{Counted, Series};
+use profiler_aggregate::{
+    ThreadId,
+    timeline::{Counted, Series},
+};
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
@@ -15,7 +18,7 @@ use super::{
     outlet::Outlet,
     picture::Cost,
 };
-use crate::kernel::{Counter, CountersError, Counting, ThreadId, threads};
+use crate::kernel::{Counter, CountersError, Counting, threads};
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 256;
@@ -306,7 +309,10 @@ impl Timeline {
                 left_out += 1;
                 continue;
             }
-            let id = ThreadId { pid: *pid, tid: *tid };
+            let id = ThreadId {
+                tgid: *pid,
+                tid: *tid,
+            };
             match Counting::start(&self.request.counters, &[id], false) {
                 Ok(counting) => {
                     let thread = Thread {
@@ -339,7 +345,9 @@ impl Timeline {
 fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionError> {
     let threads_of = |pid: &u32| {
         let pid = *pid;
-        threads(pid).into_iter().map(move |tid| ThreadId { pid, tid })
+        threads(pid)
+            .into_iter()
+            .map(move |tid| ThreadId { tgid: pid, tid })
     };
     let look = || -> BTreeSet<ThreadId> { pids.iter().flat_map(threads_of).collect() };
     let mut ids = look();

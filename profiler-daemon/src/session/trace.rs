@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_aggregate::{gone::GoneThreads, path::Dropped};
+use profiler_aggregate::{ThreadId, gone::GoneThreads, path::Dropped};
 use profiler_common::{
     probe::ProbeId,
     record::SpanEnd,
@@ -701,17 +701,18 @@ impl Trace {
     }
 
     /// Forgets calls of threads that have been gone for `after_ns`: their ends were lost.
-    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(ThreadId) -> bool) {
         let entered = self.entered.iter();
         let old = entered.filter(|(_, entered)| now_ns.saturating_sub(entered.ts_ns) >= after_ns);
-        let threads = old.map(|((tid, _), entered)| (entered.tgid, *tid));
+        let thread = |tid: u32, tgid: u32| ThreadId { tgid, tid };
+        let threads = old.map(|((tid, _), entered)| thread(*tid, entered.tgid));
         let gone = self.gone.look(threads, now_ns, after_ns, is_gone);
         if gone.is_empty() {
             return;
         }
         let before = self.entered.len();
         self.entered
-            .retain(|(tid, _), entered| !gone.contains(&(entered.tgid, *tid)));
+            .retain(|(tid, _), entered| !gone.contains(&thread(*tid, entered.tgid)));
         self.calls_lost += (before - self.entered.len()) as u64;
     }
 

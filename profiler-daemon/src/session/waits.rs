@@ -3,8 +3,9 @@
 use std::{collections::HashSet, fs, sync::Arc};
 
 use profiler_aggregate::{
+    ThreadId,
     join::Level,
-    waits::{Node, Thread, Total, Wait, Waits, Waker},
+    waits::{Node, Total, Wait, Waits, Waker},
 };
 use profiler_common::record::SpanRef;
 use profiler_symbolize::Frame;
@@ -54,7 +55,7 @@ impl NamedWait {
 pub fn of_target(wait: &Wait, pids: &Pids) -> Wait {
     let mut wait = wait.clone();
     if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
-        *is_own = pids.contains(&thread.0);
+        *is_own = pids.contains(&thread.tgid);
     }
     wait
 }
@@ -92,7 +93,12 @@ impl WatchedWaits {
     }
 
     /// Those of a recording from a time on, of these processes; who of them was off the CPU when it was told first.
-    pub fn recorded(inside: Option<Level>, pids: Pids, off_at_first: HashSet<Thread>, since_ns: u64) -> Self {
+    pub fn recorded(
+        inside: Option<Level>,
+        pids: Pids,
+        off_at_first: HashSet<ThreadId>,
+        since_ns: u64,
+    ) -> Self {
         Self {
             waits: Waits::new(off_at_first),
             inside,
@@ -122,7 +128,7 @@ impl WatchedWaits {
     /// Takes a wait in some spans, which is shown where it ended by a time.
     pub fn take_of(&mut self, wait: &Wait, spans: &[SpanRef], until_ns: u64) {
         let Some(since_ns) = self.since_ns else { return };
-        if !self.pids.contains(&wait.thread.0) {
+        if !self.pids.contains(&wait.thread.tgid) {
             return;
         }
         let mut wait = of_target(wait, &self.pids);
@@ -155,7 +161,7 @@ impl WatchedWaits {
 }
 
 /// Threads of a process that do not run, nor could.
-pub fn off_the_cpu(pid: u32) -> HashSet<Thread> {
+pub fn off_the_cpu(pid: u32) -> HashSet<ThreadId> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return HashSet::new();
     };
@@ -164,7 +170,7 @@ pub fn off_the_cpu(pid: u32) -> HashSet<Thread> {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         // The name before it may hold anything.
         let (_, behind) = stat.rsplit_once(") ")?;
-        (!behind.starts_with('R')).then_some((pid, tid))
+        (!behind.starts_with('R')).then_some(ThreadId { tgid: pid, tid })
     };
     threads.flatten().filter_map(thread).collect()
 }

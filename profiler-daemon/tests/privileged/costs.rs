@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::ThreadId;
 use profiler_daemon::{
-    kernel::{Counter, Counting, Event, Pace, ThreadId},
+    kernel::{Counter, Counting, Event, Pace},
     session::{FlamePicture, FlameTimes, Reason, SessionInfo},
 };
 use profiler_symbolize::Grouping;
@@ -73,7 +74,7 @@ fn faults_are_those_of_the_pages_that_each_function_touched() {
     let pictures = service.watch_flame_of(&session, Grouping::Function, of("page-faults", None));
     let counters = [Counter::parse("page-faults").unwrap()];
     let (pid, tid) = (target.pid(), target.pid());
-    let mut counting = Counting::start(&counters, &[ThreadId { pid, tid }], true).unwrap();
+    let mut counting = Counting::start(&counters, &[ThreadId { tgid: pid, tid }], true).unwrap();
     bystander.say("go");
     target.say("go");
     let truth = account(&mut target);

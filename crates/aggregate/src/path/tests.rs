@@ -76,7 +76,7 @@ fn what_waits_longest_is_given_up_where_the_memory_of_all_would_be_too_much() {
     path.wait(1, 2, 11, 4, 100);
     assert_eq!(path.span_end(&end(0, 11, 0, 200)), [100]);
     path.wait(1, 2, 12, 5, 100);
-    path.expire(6, 0, |_, _| true);
+    path.expire(6, 0, |_| true);
     path.wait(1, 2, 13, 7, 100);
     assert_eq!(path.span_end(&end(0, 13, 0, 200)), [100]);
 }
@@ -105,12 +105,12 @@ fn a_thread_that_is_gone_waits_no_longer() {
     let mut path = path(&[true]);
     path.wait(1, 2, 7, 100, 1);
     path.wait(1, 3, 7, 100, 2);
-    path.expire(150, 100, |_, _| true);
+    path.expire(150, 100, |_| true);
     assert_eq!(path.waiting(), 2);
-    path.expire(200, 100, |_, tid| tid == 2);
-    path.expire(299, 100, |_, tid| tid == 2);
+    path.expire(200, 100, |thread| thread.tid == 2);
+    path.expire(299, 100, |thread| thread.tid == 2);
     assert_eq!((path.waiting(), path.take_dropped().expired), (2, 0));
-    path.expire(300, 100, |_, tid| tid == 2);
+    path.expire(300, 100, |thread| thread.tid == 2);
     assert_eq!((path.waiting(), path.take_dropped().expired), (1, 1));
 }
 
@@ -119,7 +119,7 @@ fn the_last_end_of_a_thread_may_come_after_it_is_gone() {
     let mut path = path(&[true]);
     path.wait(1, 2, 7, 0, 1);
     // A call that took long, and its thread went right after it.
-    path.expire(1_000_000, 100, |_, _| true);
+    path.expire(1_000_000, 100, |_| true);
     assert_eq!(path.span_end(&end(0, 7, 0, 200)), [1]);
     assert_eq!(path.take_dropped(), Dropped::default());
 }

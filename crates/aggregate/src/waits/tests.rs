@@ -13,7 +13,7 @@ fn place(tid: u32, function: u32) -> Place {
 
 fn woken_by(tid: u32, function: u32) -> Waker {
     Waker::Thread {
-        thread: (MAIN, tid),
+        thread: ThreadId { tgid: MAIN, tid },
         place: place(tid, function),
         is_own: true,
     }
@@ -22,7 +22,7 @@ fn woken_by(tid: u32, function: u32) -> Waker {
 /// A wait of a thread in a function.
 fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> Wait {
     Wait {
-        thread: (MAIN, tid),
+        thread: ThreadId { tgid: MAIN, tid },
         place: place(tid, function),
         waiting: Some(Waiting::Sleeping),
         lock: None,
@@ -130,7 +130,7 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
         stack: place(tid, function).stack,
     };
     let waker = |tid: u32| Waker::Thread {
-        thread: (MAIN, tid),
+        thread: ThreadId { tgid: MAIN, tid },
         place: worker(tid, 60),
         is_own: true,
     };
@@ -235,14 +235,14 @@ fn bounds_the_number_of_distinct_locks() {
 #[test]
 fn unknown_time_of_wakers_is_not_followed() {
     // 2 was off the CPU when it began, and is first seen to leave it at 60.
-    let mut waits = Waits::new(HashSet::from([(MAIN, 2), (MAIN, 4)]));
+    let mut waits = Waits::new(HashSet::from([2, 4].map(|tid| ThreadId { tgid: MAIN, tid })));
     waits.take(&wait(2, 20, [60, 70, 70], Waker::Unseen), false);
     waits.take(&wait(1, 10, [0, 100, 100], woken_by(2, 21)), true);
     waits.take(&wait(1, 10, [100, 110, 110], woken_by(4, 41)), true);
     // 3 was there and ran; of others' threads nothing is known.
     waits.take(&wait(1, 10, [120, 130, 130], woken_by(3, 31)), true);
     let other = Waker::Thread {
-        thread: (9, 9),
+        thread: ThreadId { tgid: 9, tid: 9 },
         place: place(9, 91),
         is_own: false,
     };
@@ -282,7 +282,7 @@ fn forgets_the_oldest_waits_of_a_thread() {
     }
     assert!(waits.threads.len() <= MAX_THREADS);
     assert!(
-        !waits.threads.contains_key(&(MAIN, 2)),
+        !waits.threads.contains_key(&ThreadId { tgid: MAIN, tid: 2 }),
         "it was seen before all others"
     );
 }
@@ -316,7 +316,7 @@ proptest! {
     fn the_parts_add_up(
         intervals in prop::collection::vec((0_u32..6, 0_u32..6, 0_u32..3, 1_u64..50, 0_u64..50, 0_u64..9), 0..300),
     ) {
-        let mut waits = Waits::new(HashSet::from([(MAIN, 5)]));
+        let mut waits = Waits::new(HashSet::from([ThreadId { tgid: MAIN, tid: 5 }]));
         let mut clocks = [0_u64; 6];
         let mut all = 0;
         for (tid, waker, function, ran, waited, queued) in intervals {

@@ -1,6 +1,9 @@
 //! What slow calls of recordings that were made up do that others do not.
 
-use profiler_aggregate::waits::{Place as WaitingAt, Wait, Waiting, Waker};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Place as WaitingAt, Wait, Waiting, Waker},
+};
 use profiler_plan::values::{Reading, Value};
 
 use super::*;
@@ -291,13 +294,19 @@ fn with_waits(path: &Path, every: u64, change: impl Fn(usize, RecordBatch) -> Re
                 stack: target.slow.clone().into(),
             };
             let wait = Wait {
-                thread: (end.tgid, end.tid),
+                thread: ThreadId {
+                    tgid: end.tgid,
+                    tid: end.tid,
+                },
                 place: place.clone(),
                 waiting: Some(Waiting::Sleeping),
                 lock: None,
                 times: [end.start_ns + MS, end.start_ns + 11 * MS, end.start_ns + 11 * MS],
                 waker: Waker::Thread {
-                    thread: (end.tgid, end.tid + 1),
+                    thread: ThreadId {
+                        tgid: end.tgid,
+                        tid: end.tid + 1,
+                    },
                     place,
                     is_own: true,
                 },

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use profiler_aggregate::waits::{Place, Wait, Waiting, Waker};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Place, Wait, Waiting, Waker},
+};
 use profiler_plan::values::{Reading, Value};
 
 use super::*;
@@ -16,6 +19,7 @@ use crate::{
 
 const TGID: u32 = 40;
 const TID: u32 = 41;
+const MAIN: ThreadId = ThreadId { tgid: TGID, tid: TID };
 
 /// A target whose calls are looked at where they begin, which waits once in each batch.
 pub fn target() -> Target {
@@ -69,13 +73,13 @@ pub fn next(target: &mut Target) -> RecordBatch {
         stack: target.slow.clone().into(),
     };
     let wait = Wait {
-        thread: (TGID, TID),
+        thread: MAIN,
         place: place.clone(),
         waiting: Some(Waiting::Sleeping),
         lock: None,
         times: [batch.from_ns + MS, batch.from_ns + 3 * MS, batch.from_ns + 4 * MS],
         waker: Waker::Thread {
-            thread: (TGID, TID + 1),
+            thread: ThreadId { tid: TID + 1, ..MAIN },
             place,
             is_own: true,
         },
@@ -101,7 +105,7 @@ pub fn with_more(target: &Target, batch: RecordBatch) -> RecordBatch {
     RecordBatch {
         off_cpu: Some(Arc::new(OffAtFirst {
             since_ns: BEGIN_NS,
-            threads: HashSet::from([(TGID, TID)]),
+            threads: HashSet::from([MAIN]),
         })),
         hits: Arc::new(vec![HitReading {
             probe: PROBE,

@@ -129,7 +129,7 @@ impl WaitsOfCalls {
                     clippy::cast_possible_truncation,
                     reason = "numbers of spans have 32 bits in frames"
                 )]
-                let call = (wait.thread.1, call.sequence as u32);
+                let call = (wait.thread.tid, call.sequence as u32);
                 self.add_to_call(call, feature, time_ns, back_ns);
             }
         }
@@ -245,10 +245,13 @@ impl WaitsOfCalls {
 mod tests {
     use std::sync::Arc;
 
+    use profiler_aggregate::{
+        ThreadId,
+        waits::{Place, Wait},
+    };
     use profiler_common::record::SpanRef;
 
     use super::*;
-    use profiler_aggregate::waits::{Place, Wait};
 
     const PROBE: ProbeId = ProbeId(3);
 
@@ -261,7 +264,7 @@ mod tests {
         NamedWait {
             wait: Wait {
                 still_ns: None,
-                thread: (1, 2),
+                thread: ThreadId { tgid: 1, tid: 2 },
                 place: place(0),
                 waiting: Some(Waiting::Sleeping),
                 lock: Some(Lock {
@@ -273,7 +276,7 @@ mod tests {
                 }),
                 times,
                 waker: Waker::Thread {
-                    thread: (1, 9),
+                    thread: ThreadId { tgid: 1, tid: 9 },
                     place: place(waker),
                     is_own: true,
                 },

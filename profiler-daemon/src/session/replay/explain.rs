@@ -9,6 +9,7 @@ use std::{
 };
 
 use profiler_aggregate::{
+    ThreadId,
     explain::{Call, Kind, Round},
     histogram::Histogram,
     threshold::divide,
@@ -685,7 +686,10 @@ fn wait_of(sample: &RecordedSample, stack: &[FrameId], frames: &[Frame]) -> Name
     let waiting = waiting(sample.activity);
     let woken_ns = if waiting.is_some() { sample.ts_ns } else { begin_ns };
     let wait = Wait {
-        thread: (sample.tgid, sample.tid),
+        thread: ThreadId {
+            tgid: sample.tgid,
+            tid: sample.tid,
+        },
         place: WaitingAt {
             thread: sample.task.map_or(FrameId::OTHER, |task| task.thread),
             stack: stack.into(),

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_aggregate::threshold::Band;
+use profiler_aggregate::{ThreadId, threshold::Band};
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 use profiler_symbolize::{Frame, FrameId};
 use tokio::sync::mpsc;
@@ -195,13 +195,16 @@ pub fn values(expressions: &[RecordedExpression], look: &RecordedLook) -> Vec<Tr
 
 /// What threads were called.
 #[derive(Default)]
-pub struct Threads(BTreeMap<(u32, u32), FrameId>);
+pub struct Threads(BTreeMap<ThreadId, FrameId>);
 
 impl Threads {
     /// Takes those that are told.
     pub fn tell(&mut self, threads: &[TaskOf]) {
         for told in threads {
-            let key = (told.tgid, told.tid);
+            let key = ThreadId {
+                tgid: told.tgid,
+                tid: told.tid,
+            };
             if self.0.len() < MAX_THREADS || self.0.contains_key(&key) {
                 self.0.insert(key, told.task.thread);
             }
@@ -209,17 +212,22 @@ impl Threads {
     }
 
     /// The name of one, which is a frame of the name with the number behind it.
-    pub fn name(&self, (pid, tid): (u32, u32), frames: &[Frame]) -> Option<String> {
-        let frame = frames.get(self.0.get(&(pid, tid))?.0 as usize)?;
-        let name = frame.function.strip_suffix(&format!(" ({tid})"))?;
+    pub fn name(&self, thread: ThreadId, frames: &[Frame]) -> Option<String> {
+        let frame = frames.get(self.0.get(&thread)?.0 as usize)?;
+        let name = frame.function.strip_suffix(&format!(" ({})", thread.tid))?;
         Some(name.to_owned())
     }
 
     /// The names of those that hits are of.
     fn names(&self, hits: &[TracedHit], frames: &[Frame]) -> Vec<ThreadName> {
-        let threads: BTreeSet<(u32, u32)> = hits.iter().map(|hit| (hit.pid, hit.tid)).collect();
-        let names = threads.into_iter().filter_map(|(pid, tid)| {
-            let name = self.name((pid, tid), frames)?;
+        let thread = |hit: &TracedHit| ThreadId {
+            tgid: hit.pid,
+            tid: hit.tid,
+        };
+        let threads: BTreeSet<ThreadId> = hits.iter().map(thread).collect();
+        let names = threads.into_iter().filter_map(|thread| {
+            let ThreadId { tgid: pid, tid } = thread;
+            let name = self.name(thread, frames)?;
             Some(ThreadName { pid, tid, name })
         });
         names.collect()

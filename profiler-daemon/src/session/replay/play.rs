@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_aggregate::{
-    Over,
+    Over, ThreadId,
     latency::AgeConfig,
     path::{self, Path},
     slots::WindowConfig,
@@ -896,7 +896,7 @@ impl Played {
             flame.read(
                 population,
                 step.functions.probes(),
-                None::<fn(u32, u32) -> bool>,
+                None::<fn(ThreadId) -> bool>,
                 now_ns,
             );
         }
@@ -922,7 +922,7 @@ impl Played {
         if let Some(spans) = &mut self.spans {
             spans.forget_open(self.now_ns);
         }
-        self.path.expire(self.now_ns, 0, |_, _| true);
+        self.path.expire(self.now_ns, 0, |_| true);
     }
 
     fn slow_from_ns(&self, division: Option<&Division>) -> u64 {

@@ -9,9 +9,10 @@ use std::{
 };
 
 use profiler_aggregate::{
+    ThreadId,
     histogram::Histogram,
     slots::WindowConfig,
-    waits::{Thread, Wait, Waker},
+    waits::{Wait, Waker},
 };
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 use tokio::sync::watch;
@@ -44,9 +45,9 @@ pub struct Slowest {
     request: SpansRequest,
     expressions: HashMap<ProbeId, Vec<RecordedExpression>>,
     /// Waits that were told with the records that are taken, by their thread and when it could run again.
-    waits: HashMap<(Thread, u64), Wait>,
+    waits: HashMap<(ThreadId, u64), Wait>,
     /// Those of the records before, as a sample may come after its wait.
-    waits_before: HashMap<(Thread, u64), Wait>,
+    waits_before: HashMap<(ThreadId, u64), Wait>,
     /// Waits were recorded.
     has_waits: bool,
     pids: Pids,
@@ -113,7 +114,10 @@ impl Slowest {
 
     /// Takes a sample.
     pub fn sample(&mut self, sample: RecordedSample) {
-        let thread = (sample.tgid, sample.tid);
+        let thread = ThreadId {
+            tgid: sample.tgid,
+            tid: sample.tid,
+        };
         let is_wait = !matches!(sample.activity, Activity::OnCpu | Activity::Runnable);
         let wait = self
             .waits
@@ -135,7 +139,10 @@ impl Slowest {
 
     /// Takes a line that was reached.
     pub fn reached(&mut self, hit: &RecordedReached) {
-        let thread = (hit.tgid, hit.tid);
+        let thread = ThreadId {
+            tgid: hit.tgid,
+            tid: hit.tid,
+        };
         self.spans.reached(thread, hit.probe, hit.parent, hit.ts_ns);
     }
 
@@ -172,7 +179,7 @@ impl Slowest {
 
     /// Forgets what was gathered of calls whose ends may have been lost.
     pub fn forget_open(&mut self, now_ns: u64) {
-        self.spans.expire(now_ns, 0, |_, _| true);
+        self.spans.expire(now_ns, 0, |_| true);
     }
 }
 
@@ -245,7 +252,10 @@ impl Played {
     fn names_of(&self, spans: &[Arc<SlowSpan>]) -> Vec<ThreadName> {
         let mut names = BTreeMap::new();
         for span in spans {
-            let thread = (span.pid, span.tid);
+            let thread = ThreadId {
+                tgid: span.pid,
+                tid: span.tid,
+            };
             names.insert(thread, self.threads.name(thread, &self.frames));
             if let Some(Waker::Thread { thread, place, .. }) = span.waker() {
                 // One that was never sampled is known by a name without its number.
@@ -256,7 +266,13 @@ impl Played {
         }
         let names = names.into_iter();
         names
-            .filter_map(|((pid, tid), name)| name.map(|name| ThreadName { pid, tid, name }))
+            .filter_map(|(thread, name)| {
+                name.map(|name| ThreadName {
+                    pid: thread.tgid,
+                    tid: thread.tid,
+                    name,
+                })
+            })
             .collect()
     }
 }

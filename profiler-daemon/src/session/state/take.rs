@@ -1,6 +1,7 @@
 //! Distributes records in a session: hits, ends of calls, samples, and records that wait for the spans around
 //! them.
 
+use profiler_aggregate::ThreadId;
 use profiler_common::{layout::bucket_of, record::SpanEnd};
 use profiler_symbolize::Grouping;
 
@@ -67,7 +68,7 @@ impl Session {
                 }
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
-                    if self.looks_at(wait.wait.thread.0)
+                    if self.looks_at(wait.wait.thread.tgid)
                         && let Some(records) = &mut self.records
                     {
                         records.take_wait(wait);
@@ -115,7 +116,14 @@ impl Session {
                         }
                         let chains = self.chains.as_ref();
                         let chains = chains.map_or(&[][..], |chains| {
-                            chains.of_sample((*tgid, *tid), *ts_ns, *activity)
+                            chains.of_sample(
+                                ThreadId {
+                                    tgid: *tgid,
+                                    tid: *tid,
+                                },
+                                *ts_ns,
+                                *activity,
+                            )
                         });
                         self.flames
                             .values_mut()

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
+use profiler_aggregate::{
+    ThreadId,
+    waits::{Lock, Place, Wait, Waiting, Waker},
+};
 use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
 use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
 
@@ -86,7 +89,10 @@ pub(super) fn name_wait(
         None => Waker::Unseen,
     };
     let wait = Wait {
-        thread: (interval.tgid, interval.tid),
+        thread: ThreadId {
+            tgid: interval.tgid,
+            tid: interval.tid,
+        },
         place,
         waiting: waiting(interval.waited),
         lock,
@@ -159,16 +165,16 @@ pub fn waiting(activity: Activity) -> Option<Waiting> {
 fn name_waker(
     symbolizer: &mut Symbolizer,
     remembered: &mut RememberedWakers,
-    thread: Option<(u32, u32)>,
+    thread: Option<ThreadId>,
     stack: &SharedStack,
     now_ns: u64,
 ) -> Waker {
-    let whose = thread.map(|(tgid, _)| tgid);
+    let whose = thread.map(|thread| thread.tgid);
     match (remembered.name(symbolizer, whose, stack, now_ns), thread) {
-        (NamedStack::Thread(_, stack), Some((tgid, tid))) => Waker::Thread {
-            thread: (tgid, tid),
+        (NamedStack::Thread(_, stack), Some(thread)) => Waker::Thread {
+            thread,
             place: Place {
-                thread: symbolizer.threads_like(tgid, tid, now_ns),
+                thread: symbolizer.threads_like(thread.tgid, thread.tid, now_ns),
                 stack,
             },
             is_own: true,
