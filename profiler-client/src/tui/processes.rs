@@ -62,6 +62,7 @@ impl Usage {
                     cpus: now.and_then(|now| cpus(now, before.copied(), since, uptime_s)),
                     place: process::place(&process).to_owned(),
                     command: process::command(&process).to_owned(),
+                    command_by_name: process::command_by_name(&process).to_owned(),
                     symbols: process.symbols,
                     debug_info: process.debug_info,
                     runtime: process.runtime,

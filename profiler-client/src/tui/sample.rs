@@ -370,7 +370,8 @@ pub fn empty() -> Data {
                 user: "www".into(),
                 threads: 6,
                 cpus: Some(1.25),
-                command: "server --listen \x1b[31m".into(),
+                command: "/opt/shop/releases/current/bin/server --listen \x1b[31m".into(),
+                command_by_name: "server --listen \x1b[31m".into(),
                 symbols: "dynamic".into(),
                 debug_info: "separate".into(),
                 runtime: "native".into(),
@@ -382,6 +383,7 @@ pub fn empty() -> Data {
                 threads: 1,
                 cpus: None,
                 command: "other".into(),
+                command_by_name: "other".into(),
                 ..ProcessRow::default()
             },
         ],

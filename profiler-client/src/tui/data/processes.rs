@@ -13,6 +13,8 @@ pub struct ProcessRow {
     pub cpus: Option<f64>,
     /// Its command line, or its executable.
     pub command: String,
+    /// The same without the folders of its program.
+    pub command_by_name: String,
     /// Names of functions in its executable: `full`, `dynamic`, …; empty where that is not known, as of the next two.
     pub symbols: String,
     /// Debug information of its executable: `full`, `lines`, `separate`, `none`.

@@ -18,6 +18,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     sessions(page, lens, data);
     let rows: Vec<&ProcessRow> = data.processes_shown(lens).collect();
     let columns = Columns::in_width(page.width());
+    selected_command(&mut page.foot(1), lens, &rows);
     page.heading(&columns.heading(), lens);
     if rows.is_empty() {
         let words = if data.processes.is_empty() {
@@ -36,6 +37,16 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         text: columns.row(row),
     });
     list(page, lens, rows.collect(), selected);
+}
+
+/// The whole command of the selected process: in its row, it may be without the program's folders, and cut.
+fn selected_command(page: &mut Page<'_>, lens: &Lens, rows: &[&ProcessRow]) {
+    let selected = rows
+        .iter()
+        .find(|row| lens.selection() == Some(&Item::Process(row.pid)));
+    if let Some(row) = selected {
+        page.line(&line::Line::of(line::Style::Faint, terminal(&row.command)));
+    }
 }
 
 /// The daemon's sessions alone.
@@ -122,6 +133,8 @@ fn session(session: &v1::Session) -> ListRow {
 
 /// Fewest characters that commands keep.
 const COMMAND: usize = 24;
+/// With so many, commands have the folders of their programs where all of it fits.
+const WHOLE_COMMAND: usize = 60;
 /// Characters of a user's name.
 const USER: usize = 8;
 
@@ -163,7 +176,11 @@ const KNOWN: [Column; 4] = [
 ];
 
 /// The columns that there is room for: those behind give way first.
-struct Columns(&'static [Column]);
+struct Columns {
+    known: &'static [Column],
+    /// Characters that are left for commands.
+    command: usize,
+}
 
 impl Columns {
     fn in_width(width: usize) -> Self {
@@ -171,7 +188,11 @@ impl Columns {
         let room = width.saturating_sub(rest);
         let taken = |count: usize| -> usize { KNOWN[..count].iter().map(|column| column.width + 1).sum() };
         let count = (0..=KNOWN.len()).rev().find(|count| taken(*count) <= room);
-        Self(&KNOWN[..count.unwrap_or(0)])
+        let count = count.unwrap_or(0);
+        Self {
+            known: &KNOWN[..count],
+            command: (COMMAND + room).saturating_sub(taken(count)),
+        }
     }
 
     fn heading(&self) -> String {
@@ -193,11 +214,18 @@ impl Columns {
             "" => column.otherwise,
             known => known,
         };
-        self.line(before, known, &terminal(&row.command))
+        let whole = terminal(&row.command);
+        let fits = self.command >= WHOLE_COMMAND && whole.chars().count() <= self.command;
+        let command = if fits {
+            whole
+        } else {
+            terminal(&row.command_by_name)
+        };
+        self.line(before, known, &command)
     }
 
     fn line<'a>(&self, mut line: String, of: impl Fn(&Column) -> &'a str, command: &str) -> String {
-        for column in self.0 {
+        for column in self.known {
             let Column { width, .. } = *column;
             let text = cut(&terminal(of(column)), width);
             line += &format!("{text:<width$} ");

@@ -94,6 +94,34 @@ fn what_is_known_of_processes_gives_way_to_their_commands() {
 }
 
 #[test]
+fn commands_have_the_programs_name_first_and_the_selected_one_its_folders() {
+    let shown = |lens: &Lens, width| {
+        let drawn = buffer(lens, &sample::empty(), (width, 24), Depth::None);
+        rows(&drawn)
+    };
+    let whole = "/opt/shop/releases/current/bin/server --listen \\u{1b}[31m";
+    let narrow = shown(&Lens::default(), 80);
+    let foot = |screen: &[String]| screen[screen.len() - 3].clone();
+    assert_eq!(foot(&narrow), whole, "{narrow:#?}");
+    assert!(
+        !narrow[..21].iter().any(|row| row.contains("/opt")),
+        "{narrow:#?}"
+    );
+
+    let mut lens = Lens::default();
+    update(&mut lens, Action::Drawn, &sample::empty());
+    update(
+        &mut lens,
+        Action::Move(crate::tui::lens::Move::Down),
+        &sample::empty(),
+    );
+    assert_eq!(foot(&shown(&lens, 80)), "other", "the selection has moved");
+
+    // Where there is room, every row has its folders.
+    says(&shown(&lens, 140).join("\n"), &[&format!("  {whole}")]);
+}
+
+#[test]
 fn sessions_stand_above_processes_and_are_joined() {
     let session = |name: &str, scope: &str| v1::Session {
         name: name.to_owned(),
