@@ -38,6 +38,29 @@ pub fn estimate(estimate: &v1::EstimateScopeResponse) -> String {
     shown + &sums(estimate)
 }
 
+/// How many places, in words.
+#[must_use]
+pub fn places_in_words(places: usize) -> String {
+    let noun = if places == 1 { "place" } else { "places" };
+    format!("{} {noun}", count(places as u64))
+}
+
+/// What the probes of all places would take of CPUs, in cores; `None` where that is not known.
+#[must_use]
+pub fn cost_cores(estimate: &v1::EstimateScopeResponse) -> Option<f64> {
+    sum(estimate, cpu_share)
+}
+
+/// The same as a share of what the target would take then, in words.
+#[must_use]
+pub fn share_of_target(estimate: &v1::EstimateScopeResponse) -> Option<String> {
+    let samples = estimate.samples.as_ref()?;
+    let cost = cost_cores(estimate)?;
+    let sampled = seconds(samples.sampled);
+    let all = cost + seconds(samples.cpu) / sampled;
+    (sampled > 0.0 && all > 0.0).then(|| format!("about {} of the target's CPU time", percent(cost / all)))
+}
+
 fn counted(number: usize, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }

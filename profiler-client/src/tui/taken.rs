@@ -7,9 +7,10 @@ use profiler_daemon::session::OVER_BUDGET;
 use super::{
     data::{Aside, Data, Heat, Hits, StepCount},
     lens::Action,
-    service::{Incoming, What},
+    service::{Costly, Incoming, What},
 };
 use crate::{
+    attached::Attached,
     cli::exit::Failure,
     render::escape::terminal,
     state::{Malformed, latency::LatencyState},
@@ -21,21 +22,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
     match what {
         What::Sessions(sessions) => data.sessions = sessions,
         What::Processes(processes) => data.processes = processes,
-        What::Attached(attached, target) => {
-            let (sessions, processes) = (
-                std::mem::take(&mut data.sessions),
-                std::mem::take(&mut data.processes),
-            );
-            let scope = attached.session.scope.clone();
-            *data = Data {
-                sessions,
-                processes,
-                target,
-                session: Some(Arc::new(attached.session)),
-                ..Data::default()
-            };
-            return Some(Action::Attached { scope });
-        }
+        What::Attached(attached, target) => return Some(take_session(data, *attached, target)),
         What::Gone(message) => data.ended = Some(terminal(message.trim_end_matches('.')).into_owned()),
         What::NotAttached(failure) => {
             return Some(Action::NotAttached {
@@ -57,6 +44,10 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 message: failure.message,
                 scope,
             });
+        }
+        What::Costly(Costly { wanted, why, scope }) => {
+            let why = terminal(&why).into_owned();
+            return Some(Action::Costly { wanted, why, scope });
         }
         What::Flame(Incoming::Broken(failure)) => {
             // What was drawn is of another scope.
@@ -120,6 +111,23 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
         }
     }
     None
+}
+
+/// Takes a session in the place of the one before, of which nothing stays.
+fn take_session(data: &mut Data, attached: Attached, target: String) -> Action {
+    let (sessions, processes) = (
+        std::mem::take(&mut data.sessions),
+        std::mem::take(&mut data.processes),
+    );
+    let scope = attached.session.scope.clone();
+    *data = Data {
+        sessions,
+        processes,
+        target,
+        session: Some(Arc::new(attached.session)),
+        ..Data::default()
+    };
+    Action::Attached { scope }
 }
 
 /// Takes what belongs to the pane that is shown.

@@ -28,6 +28,7 @@ pub async fn run(host: &Host, request: Estimate) -> Result<(), Failure> {
     let mut asked = Request::new(v1::EstimateScopeRequest {
         request: Some(*request.of),
         measure: request.measures,
+        sampled: None,
     });
     asked.set_timeout(DEADLINE);
     let estimated = client.estimate_scope(asked).await?.into_inner();

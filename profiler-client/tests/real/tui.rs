@@ -371,6 +371,50 @@ fn a_scope_whose_probes_take_too_much_is_left_and_the_screen_goes_on() {
 }
 
 /// Ticks of CPU time that a process has had, of 100 a second.
+#[test]
+#[ignore = "needs root"]
+fn a_costly_step_is_asked_about_before_it_is_attached() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("hot", &[]);
+    let terminal = Terminal::open(110, 32);
+    target.say("go");
+    terminal.start(&format!("-p {} --budget 3", target.pid()));
+    terminal.wait_for("step_hot  hot");
+    let ask = |key: &str| {
+        let pressed = Instant::now();
+        terminal.press(&[key]);
+        let asked = terminal.wait("the question", |screen| {
+            screen.contains("Esc leaves it") && screen.contains("▸ everything")
+        });
+        println!("asked after {:?}:\n{asked}", pressed.elapsed());
+        assert!(
+            asked.contains("step_hot: 1 place; the probes would take "),
+            "{asked}"
+        );
+        assert!(asked.contains("over the budget of 3%"), "{asked}");
+        bpf::wait_until_unchanged(target.pid());
+    };
+    terminal.press(&["/"]);
+    terminal.write("step_hot");
+    terminal.press(&["Enter"]);
+    terminal.wait_for("matching `step_hot`");
+    ask("Enter");
+    terminal.press(&["Escape"]);
+    terminal.wait("no question", |screen| !screen.contains("leaves it"));
+
+    // Whoever wants it all the same has it without a limit.
+    ask("f");
+    terminal.press(&["K"]);
+    terminal.wait("its calls", |screen| {
+        screen.contains("▸ step_hot") && screen.contains("calls, ")
+    });
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    bpf::wait_until_unchanged(target.pid());
+}
+
 fn ticks(pid: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

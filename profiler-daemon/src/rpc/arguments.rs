@@ -10,8 +10,8 @@ use tonic::{Request, transport::server::UdsConnectInfo};
 use crate::{
     kernel::{Event, Pace},
     session::{
-        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason,
-        RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec, unknown_event,
+        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, Looks, NewSession, Purpose,
+        Reason, RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec, unknown_event,
     },
 };
 
@@ -143,6 +143,16 @@ pub fn interval_ns(interval: Option<prost_types::Duration>) -> Result<u64, Sessi
         interval,
         SECOND_NS,
         SECOND_NS / 20..=3600 * SECOND_NS,
+    )
+}
+
+/// How long a target is sampled to estimate what a scope would cost; 0 for not at all.
+pub fn sampled_ns(sampled: Option<prost_types::Duration>) -> Result<u64, SessionError> {
+    duration_ns(
+        "the time of sampling",
+        sampled,
+        Looks::SAMPLES.sampled_ns,
+        0..=10 * SECOND_NS,
     )
 }
 

@@ -4,7 +4,7 @@ use profiler_proto::v1::{self, session_service_server::SessionService};
 use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, estimate};
-use crate::session::Handle;
+use crate::session::{Handle, Looks};
 
 /// The service.
 pub struct Sessions(pub Handle);
@@ -67,9 +67,17 @@ impl SessionService for Sessions {
         request: Request<v1::EstimateScopeRequest>,
     ) -> Result<Response<v1::EstimateScopeResponse>, Status> {
         let caller = arguments::caller(&request)?;
-        let v1::EstimateScopeRequest { request, measure } = request.into_inner();
+        let v1::EstimateScopeRequest {
+            request,
+            measure,
+            sampled,
+        } = request.into_inner();
         let of = arguments::estimated(request)?;
-        let estimate = self.0.estimate(caller, of, measure).await?;
+        let looks = Looks {
+            sampled_ns: arguments::sampled_ns(sampled)?,
+            measures: measure,
+        };
+        let estimate = self.0.estimate(caller, of, looks).await?;
         Ok(Response::new(estimate::response(estimate)))
     }
 

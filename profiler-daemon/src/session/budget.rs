@@ -15,7 +15,7 @@ pub const DEFAULT_BUDGET: f64 = 0.03;
 const WINDOW_NS: u64 = 1_000_000_000;
 
 /// Share of one CPU that probes may take whatever the target does: one that is idle has hardly any time of its own.
-const ALWAYS_ALLOWED: f64 = 0.005;
+pub const ALWAYS_ALLOWED: f64 = 0.005;
 
 /// Time between looks.
 const LOOK_NS: u64 = 250_000_000;

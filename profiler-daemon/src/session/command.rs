@@ -24,7 +24,7 @@ use super::{
 };
 use super::{
     census::CommandLines,
-    estimate::Estimate,
+    estimate::{Estimate, Looks},
     late_code::{LookedAfter, PlannedAnew},
     library::Library,
     measure::{Measured, MeasuredFile},
@@ -566,8 +566,8 @@ impl Handle {
         Ok((read?, ability?, turn))
     }
 
-    /// Says what a new session, or an edit of one, would attach and cost, and attaches nothing; with `measures`, probes that
-    /// only count are attached for a moment.
+    /// Says what a new session, or an edit of one, would attach and cost, and attaches nothing but probes that only count, for a
+    /// moment, where hits are measured.
     ///
     /// # Errors
     /// As for [`Self::create`] and [`Self::edit_scope`], and where hits of so many places cannot be counted for a moment.
@@ -575,7 +575,7 @@ impl Handle {
         &self,
         caller: Caller,
         of: Estimated,
-        measures: bool,
+        looks: Looks,
     ) -> Result<Estimate, SessionError> {
         let (target, scope, how, budget) = match of {
             Estimated::New(new) => {
@@ -606,7 +606,7 @@ impl Handle {
         };
         let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
         let perf_links = ability.attach == AttachKind::Perf;
-        let mut estimate = self.estimate_of(caller, prepared, perf_links, measures).await?;
+        let mut estimate = self.estimate_of(caller, prepared, perf_links, looks).await?;
         estimate.warn_of_costs(budget);
         Ok(estimate)
     }

@@ -24,14 +24,33 @@ use super::{
 };
 use crate::kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind};
 
-/// How long the target is sampled.
-const SAMPLED_FOR: Duration = Duration::from_secs(1);
-
 /// Samples per second and CPU: some hundreds of a busy thread, for half a percent of its time.
 const FREQUENCY_HZ: u32 = 499;
 
 /// Of the session that samples: what a client leaves behind that has gone does not stay.
 const LEASE_NS: u64 = 5_000_000_000;
+
+/// How a target is looked at to estimate what a scope would cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Looks {
+    /// How long it is sampled; 0 for not at all.
+    pub sampled_ns: u64,
+    /// Hits are counted for a moment, by probes that do nothing else.
+    pub measures: bool,
+}
+
+impl Looks {
+    /// A second of samples.
+    pub const SAMPLES: Self = Self {
+        sampled_ns: 1_000_000_000,
+        measures: false,
+    };
+    /// A second of samples, and a moment of counting.
+    pub const SAMPLES_AND_COUNTS: Self = Self {
+        measures: true,
+        ..Self::SAMPLES
+    };
+}
 
 /// What attaching a scope would do.
 #[derive(Clone, Debug)]
@@ -48,7 +67,7 @@ pub struct Estimate {
     pub features: usize,
     /// What the user should know.
     pub warnings: Vec<String>,
-    /// What was sampled; `None` where the target could not be.
+    /// What was sampled; `None` where the target could not be, or was not to be.
     pub sampled: Option<Sampled>,
     /// How long hits were counted; `None` where they were not.
     pub counted_ns: Option<u64>,
@@ -280,13 +299,13 @@ impl Sampled {
 }
 
 impl Handle {
-    /// Says what attaching what was prepared would do; counts hits for a moment if that is asked for.
+    /// Says what attaching what was prepared would do, by what is asked to be looked at.
     pub(super) async fn estimate_of(
         &self,
         caller: Caller,
         prepared: Prepared,
         perf_links: bool,
-        measures: bool,
+        looks: Looks,
     ) -> Result<Estimate, SessionError> {
         let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
         let mut warnings = prepared.warnings.clone();
@@ -294,18 +313,22 @@ impl Handle {
         let (functions, counted): (Vec<_>, Vec<_>) = others.into_iter().unzip();
         let files: Vec<MeasuredFile> = counted.into_iter().flatten().collect();
         let places: usize = files.iter().map(|file| file.specs.len()).sum();
-        if measures {
+        if looks.measures {
             measure::require_few(places, perf_links)?;
         }
-        let sampled = match self.sample(caller, pids.clone()).await {
-            Ok(sampled) => Some(sampled),
+        let sampled = match looks.sampled_ns {
+            0 => Ok(None),
+            ns => self.sample(caller, pids.clone(), ns).await.map(Some),
+        };
+        let sampled = match sampled {
+            Ok(sampled) => sampled,
             Err(error) => {
                 warnings.push(format!("the target is not sampled: {error}"));
                 None
             }
         };
         let costs = self.ask(|reply| Command::HitCosts { reply }).await?;
-        let measured = if measures && places > 0 {
+        let measured = if looks.measures && places > 0 {
             let measured = self.ask(|reply| Command::Measure { caller, files, reply });
             Some(measured.await?)
         } else {
@@ -337,8 +360,8 @@ impl Handle {
         })
     }
 
-    /// Samples processes for a moment, through a session that probes nothing.
-    async fn sample(&self, caller: Caller, pids: Vec<u32>) -> Result<Sampled, SessionError> {
+    /// Samples processes for so long, through a session that probes nothing.
+    async fn sample(&self, caller: Caller, pids: Vec<u32>, for_ns: u64) -> Result<Sampled, SessionError> {
         let session = self.create(caller, samples_of(pids)).await?;
         let request = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
         let name = session.name;
@@ -351,7 +374,7 @@ impl Handle {
             }
         };
         let began = tokio::time::Instant::now();
-        tokio::time::sleep(SAMPLED_FOR).await;
+        tokio::time::sleep(Duration::from_nanos(for_ns)).await;
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // It may have ended with its target; the last picture is there in any case.
         let _ = self.end(caller, name).await;

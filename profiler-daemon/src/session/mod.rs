@@ -128,7 +128,7 @@ pub(crate) use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
-pub use budget::DEFAULT_BUDGET;
+pub use budget::{ALWAYS_ALLOWED, DEFAULT_BUDGET};
 pub use by_value::{CallsByValue, ValueCalls};
 pub use census::{Census, CommandLines, Known};
 pub(crate) use command::blocking;
@@ -139,7 +139,7 @@ pub use counted::{CountKind, Counted};
 pub(crate) use division::predicates;
 pub use ending::Ending;
 pub use error::{Reason, SessionError};
-pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sampled};
+pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Looks, Sampled};
 pub use explain::{Explained, StepCost, WaitPlace, What};
 pub use library::Library;
 pub use lines::TracedPlace;

@@ -1,6 +1,6 @@
 //! What attaching a scope would do: said before it is done, and what is said is then done.
 
-use profiler_daemon::session::{Estimate, Estimated, ExitMethod, NewSession, ScopeEdit, SessionError};
+use profiler_daemon::session::{Estimate, Estimated, ExitMethod, Looks, NewSession, ScopeEdit, SessionError};
 
 use super::{
     bpf,
@@ -16,11 +16,9 @@ fn busy() -> Fixture {
     target
 }
 
-fn estimate(service: &Service, new: NewSession, measures: bool) -> Result<Estimate, SessionError> {
+fn estimate(service: &Service, new: NewSession, looks: Looks) -> Result<Estimate, SessionError> {
     let of = Estimated::New(Box::new(new));
-    service
-        .runtime
-        .block_on(service.handle.estimate(ROOT, of, measures))
+    service.runtime.block_on(service.handle.estimate(ROOT, of, looks))
 }
 
 #[test]
@@ -29,7 +27,7 @@ fn what_would_be_attached_is_what_is_attached() {
     let service = Service::start();
     let target = busy();
     let scope = "f[>= p95]/*_path";
-    let said = estimate(&service, session_of(target.pid(), scope), false).unwrap();
+    let said = estimate(&service, session_of(target.pid(), scope), Looks::SAMPLES).unwrap();
     assert_eq!(bpf::changed_code(target.pid()), 0);
     assert_eq!((said.scope.as_str(), &said.pids), (scope, &vec![target.pid()]));
     let texts: Vec<&str> = said.steps.iter().map(|step| step.text.as_str()).collect();
@@ -80,7 +78,7 @@ fn what_would_be_attached_is_what_is_attached() {
         name: attached.name.clone(),
         edit: ScopeEdit::Append("slow_inner".to_owned()),
     };
-    let edited = service.handle.estimate(ROOT, edit, false);
+    let edited = service.handle.estimate(ROOT, edit, Looks::SAMPLES);
     let edited = service.runtime.block_on(edited).unwrap();
     assert_eq!(edited.scope, "f[>= p95]/*_path/slow_inner");
     let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
@@ -100,7 +98,7 @@ fn hits_are_counted_for_a_moment_where_that_is_asked_for() {
         exit_method: Some(ExitMethod::Ret),
         ..session_of(target.pid(), "f")
     };
-    let said = estimate(&service, new, true).unwrap();
+    let said = estimate(&service, new, Looks::SAMPLES_AND_COUNTS).unwrap();
     bpf::wait_until_unchanged(target.pid());
     let counted_ns = said.counted_ns.unwrap();
     let place = &said.steps[0].places[0];
@@ -111,6 +109,36 @@ fn hits_are_counted_for_a_moment_where_that_is_asked_for() {
     assert!(small_scale() || hits > 0);
     let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
     assert!(sessions.is_empty(), "{sessions:?}");
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_target_is_sampled_for_as_long_as_asked_for() {
+    let service = Service::start();
+    let target = busy();
+    let said = |looks| {
+        let began = std::time::Instant::now();
+        let said = estimate(&service, session_of(target.pid(), "f"), looks).unwrap();
+        println!("{looks:?}: {:?} in {:?}", said.sampled, began.elapsed());
+        said
+    };
+    let planned = said(Looks {
+        sampled_ns: 0,
+        measures: false,
+    });
+    assert!(
+        planned.sampled.is_none() && planned.warnings.is_empty(),
+        "{planned:?}"
+    );
+    assert_eq!(planned.steps[0].places.len(), 1);
+    let sampled = said(Looks {
+        sampled_ns: 100_000_000,
+        measures: false,
+    });
+    let sampled = sampled.sampled.unwrap();
+    assert!((100_000_000..1_000_000_000).contains(&sampled.ns), "{sampled:?}");
+    assert!(small_scale() || sampled.samples > 0, "{sampled:?}");
     target.end();
 }
 
@@ -127,7 +155,7 @@ fn counting_ends_with_enough_hits() {
         budget: Some(0.03),
         ..session_of(target.pid(), "fn_push")
     };
-    let said = estimate(&service, new, true).unwrap();
+    let said = estimate(&service, new, Looks::SAMPLES_AND_COUNTS).unwrap();
     let hits = said.steps[0].places[0].hits.unwrap();
     println!(
         "{hits} hits in {} ns, {:?}",
@@ -152,7 +180,12 @@ fn what_cannot_be_attached_is_refused_as_by_attaching() {
     let service = Service::start();
     let target = Fixture::start("idle", &[]);
     for scope in ["nosuch", "idle_fn[", "idle_fn/idle.c:1"] {
-        let refused = estimate(&service, session_of(target.pid(), scope), true).unwrap_err();
+        let refused = estimate(
+            &service,
+            session_of(target.pid(), scope),
+            Looks::SAMPLES_AND_COUNTS,
+        )
+        .unwrap_err();
         let attached = service.attach(target.pid(), scope).unwrap_err();
         assert_eq!(
             (refused.reason, refused.message),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_daemon::{
     kernel::{self, has_function_probes},
-    session::{Caller, Estimated, ExitMethod, FlameTimes, Reason, SessionError},
+    session::{Caller, Estimated, ExitMethod, FlameTimes, Looks, Reason, SessionError},
 };
 use profiler_symbolize::Grouping;
 
@@ -255,7 +255,7 @@ fn calls_are_measured_before_they_are_timed() {
         // The target may not come to run in so short a time, where its CPU is an emulated one.
         let is_measured = (0..MOST_MEASURED).any(|_| {
             let of = Estimated::New(Box::new(session_of(target.pid(), SEEK)));
-            let estimate = service.handle.estimate(ROOT, of, true);
+            let estimate = service.handle.estimate(ROOT, of, Looks::SAMPLES_AND_COUNTS);
             let said = service.runtime.block_on(estimate).unwrap();
             let [place] = said.steps[0].places.as_slice() else {
                 panic!("{:?}", said.steps)

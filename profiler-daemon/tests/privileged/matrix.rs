@@ -6,8 +6,8 @@ use std::{fmt::Write as _, path::Path};
 use profiler_daemon::{
     kernel::Counter,
     session::{
-        Caller, Estimated, FlameRequest, FlameTimes, Library, NewSession, Reason, ScopeEdit, SessionError,
-        TargetSpec, TimelineRequest, list_functions, may_look, sources,
+        Caller, Estimated, FlameRequest, FlameTimes, Library, Looks, NewSession, Reason, ScopeEdit,
+        SessionError, TargetSpec, TimelineRequest, list_functions, may_look, sources,
     },
 };
 use profiler_symbolize::Grouping;
@@ -131,9 +131,9 @@ fn targets(programs: &Programs) -> Vec<Target> {
 fn requests_on_process(service: &Service, library: &Library, caller: Caller, pid: u32) -> Vec<Asked> {
     let (handle, runtime) = (&service.handle, &service.runtime);
     let new = |scope: &str| session_of(pid, scope);
-    let estimate = |measures| {
+    let estimate = |looks| {
         let of = Estimated::New(Box::new(new("a64l")));
-        runtime.block_on(handle.estimate(caller, of, measures))
+        runtime.block_on(handle.estimate(caller, of, looks))
     };
     let attach = |request: NewSession| {
         let session = runtime.block_on(handle.create(caller, request))?;
@@ -148,8 +148,8 @@ fn requests_on_process(service: &Service, library: &Library, caller: Caller, pid
     vec![
         asked("attach", attach(new("a64l"))),
         asked("sample", attach(new(""))),
-        asked("dry run", estimate(false)),
-        asked("dry run, measured", estimate(true)),
+        asked("dry run", estimate(Looks::SAMPLES)),
+        asked("dry run, measured", estimate(Looks::SAMPLES_AND_COUNTS)),
         asked("functions", list_functions(library, caller, &target, "a64l")),
         asked("source", sources(library, caller, &target, "became_fn")),
         asked("ps", listed),
@@ -207,7 +207,7 @@ fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<Ask
         ),
         asked(
             "dry run of an edit",
-            runtime.block_on(handle.estimate(caller, of, false)),
+            runtime.block_on(handle.estimate(caller, of, Looks::SAMPLES)),
         ),
         asked(
             "edit of the scope",

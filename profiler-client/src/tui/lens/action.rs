@@ -164,6 +164,15 @@ pub enum Action {
         /// Canonical text.
         scope: String,
     },
+    /// It was not, as it would be costly: the user is asked.
+    Costly {
+        /// The scope that was asked for.
+        wanted: String,
+        /// What is costly about it, in a clause.
+        why: String,
+        /// What the scope still is, canonical text.
+        scope: String,
+    },
     /// There is no session: why.
     NotAttached {
         /// In sentences.
@@ -193,6 +202,7 @@ impl Action {
                 | Self::Attached { .. }
                 | Self::Edited { .. }
                 | Self::Refused { .. }
+                | Self::Costly { .. }
                 | Self::NotAttached { .. }
                 | Self::Notice(_)
         )

@@ -3,10 +3,13 @@
 use profiler_daemon::session::OVER_BUDGET;
 
 use super::{
-    Effect, Item, Lens, Pane, Part, Recorded, Target, part,
+    Before, Effect, Item, Lens, Pane, Part, Recorded, Target, part,
     update::{set_scope, show},
 };
 use crate::{attached::recorded_length, tui::data::Data};
+
+/// Why the limit on what probes cost stays.
+const LIMIT_OF_SESSION: &str = "The limit of a session was set when it was made (--budget).";
 
 pub(super) fn attach(lens: &mut Lens) -> Vec<Effect> {
     let target = match lens.selection() {
@@ -162,11 +165,16 @@ pub(super) fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect>
     vec![attach_recording(lens, target)]
 }
 
-/// Looks at a part of a recording with the scope that there is. Edits of the session before cannot be taken back.
+/// Looks at a part of a recording with the scope that there is.
 pub(super) fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
     lens.target = Some(target.clone());
-    lens.attaching = true;
     lens.frozen = false;
+    attach_anew(lens, target)
+}
+
+/// Attaches with the scope that there is, in another session: edits of the one before cannot be taken back.
+fn attach_anew(lens: &mut Lens, target: Target) -> Effect {
+    lens.attaching = true;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
     lens.ahead = Vec::new();
     Effect::Attach {
@@ -187,29 +195,40 @@ pub(super) fn detach(lens: &mut Lens) -> Vec<Effect> {
     vec![Effect::Detach]
 }
 
+fn make_without_budget(lens: &mut Lens) {
+    lens.making.retain(|flag| !flag.starts_with("--budget"));
+    lens.making.push("--budget=0".to_owned());
+}
+
+/// Does an edit that is costly, in a session without a limit on what its probes cost.
+pub(super) fn without_budget(lens: &mut Lens, next: Before) -> Vec<Effect> {
+    let Some(target @ (Target::Pid(_) | Target::Exe(_))) = lens.target.clone() else {
+        lens.notice = Some(LIMIT_OF_SESSION.to_owned());
+        return Vec::new();
+    };
+    make_without_budget(lens);
+    lens.go_back(next);
+    vec![Effect::NoBudget, attach_anew(lens, target)]
+}
+
 /// Sessions have no limit on what their probes cost any more; where probes were taken off, they are attached again.
 pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let target = match &lens.target {
         Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.attaching => target.clone(),
         Some(Target::Session(_)) => {
-            lens.notice = Some("The limit of a session was set when it was made (--budget).".to_owned());
+            lens.notice = Some(LIMIT_OF_SESSION.to_owned());
             return Vec::new();
         }
         _ => return Vec::new(),
     };
-    lens.making.retain(|flag| !flag.starts_with("--budget"));
-    lens.making.push("--budget=0".to_owned());
+    make_without_budget(lens);
     let left = lens.left.take().filter(|_| lens.scope.is_empty());
     if !data.is_over_budget() && left.is_none() {
         lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
         return vec![Effect::NoBudget];
     }
-    lens.attaching = true;
-    (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
-    lens.ahead = Vec::new();
     if let Some(left) = left {
         lens.scope = left;
     }
-    let scope = lens.scope.clone();
-    vec![Effect::NoBudget, Effect::Attach { target, scope }]
+    vec![Effect::NoBudget, attach_anew(lens, target)]
 }

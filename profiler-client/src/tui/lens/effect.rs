@@ -52,6 +52,8 @@ pub enum Effect {
     Detach,
     /// The session's scope becomes another.
     SetScope(String),
+    /// The same with a scope of which the user was told that it is costly.
+    SetCostlyScope(String),
     /// So many of the session's edits are taken back, the last ones.
     Undo(u32),
     /// Another flame view.

@@ -98,6 +98,29 @@ struct Before {
     selected: HashMap<Option<Pane>, Item>,
 }
 
+/// An edit of the scope that is done once the user has said so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costly {
+    /// Where it leads to.
+    next: Before,
+    /// What is costly about it, in a clause.
+    why: String,
+}
+
+impl Costly {
+    /// The scope that it makes.
+    #[must_use]
+    pub fn scope(&self) -> &str {
+        &self.next.scope
+    }
+
+    /// What is costly about it, in a clause.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
 /// The lens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lens {
@@ -163,6 +186,8 @@ pub struct Lens {
     pub overlay: Overlay,
     /// What went wrong, until the next key.
     pub notice: Option<String>,
+    /// What the next key decides on: an edit that would be costly.
+    pub costly: Option<Costly>,
     /// Edits that the service has not answered.
     edits: u32,
     trail: Vec<Before>,

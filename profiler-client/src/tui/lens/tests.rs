@@ -32,6 +32,8 @@ use crate::{
 #[derive(Default)]
 struct Service {
     scopes: Vec<String>,
+    /// A scope with this is costly; empty where none is.
+    costly: &'static str,
 }
 
 impl Service {
@@ -49,7 +51,14 @@ impl Service {
                 message: "No.".to_owned(),
                 scope: self.now(),
             }),
-            Effect::SetScope(scope) => {
+            Effect::SetScope(scope) if !self.costly.is_empty() && scope.contains(self.costly) => {
+                Some(Action::Costly {
+                    wanted: scope.clone(),
+                    why: "4,096 places".to_owned(),
+                    scope: self.now(),
+                })
+            }
+            Effect::SetScope(scope) | Effect::SetCostlyScope(scope) => {
                 self.scopes.push(scope.clone());
                 Some(Action::Edited { scope: scope.clone() })
             }
@@ -242,6 +251,7 @@ proptest! {
     #[test]
     fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(step(), 0..40)) {
         let (mut lens, mut service) = attached();
+        service.costly = "parse";
         for step in actions {
             take_step(&mut lens, &mut service, step);
             let targets = [
@@ -919,4 +929,86 @@ fn parts_of_a_recording_are_looked_at_with_the_same_scope() {
             .unwrap_or_default()
             .contains("no more of the recording")
     );
+}
+
+#[test]
+fn a_costly_step_is_attached_once_the_user_says_so() {
+    let (mut lens, mut service) = attached();
+    service.costly = "handle";
+    let select = |lens: &mut Lens| {
+        lens.pane = Pane::Top;
+        let data = sample::busy();
+        let row = data.functions.iter().find(|row| row.frame.function == "handle");
+        lens.select(Item::Function(data.id_of(&row.unwrap().frame)));
+    };
+    select(&mut lens);
+    do_all(&mut lens, &mut service, Action::Enter);
+    let costly = lens.costly.clone().unwrap();
+    assert_eq!((costly.scope(), costly.why()), ("handle", "4,096 places"));
+    assert_eq!(
+        (
+            lens.scope.as_str(),
+            lens.pane,
+            lens.is_editing(),
+            lens.trail.len()
+        ),
+        ("", Pane::Top, false, 0),
+        "nothing has changed yet"
+    );
+
+    // Esc leaves it, and so does any other key, which does what it does.
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!((lens.costly.as_ref(), service.now().as_str()), (None, ""));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert!(lens.costly.is_some());
+    do_all(&mut lens, &mut service, Action::Show(Pane::Graph));
+    assert_eq!((lens.costly.as_ref(), lens.pane), (None, Pane::Graph));
+
+    // It stays while text is typed.
+    select(&mut lens);
+    do_all(&mut lens, &mut service, Action::Search);
+    lens.costly = Some(costly);
+    do_all(&mut lens, &mut service, Action::Type(Typing::Cancel));
+    assert!(lens.costly.is_some());
+    // Or what is drawn over it is read.
+    lens.overlay = Overlay::Help;
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert!(lens.costly.is_some() && lens.overlay == Overlay::None);
+
+    // Enter leads to where the step would have, and undo back.
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.costly, None);
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane, service.now().as_str()),
+        ("handle", Pane::Latency, "handle")
+    );
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("", Pane::Top));
+
+    // K has it in a session without a limit.
+    do_all(&mut lens, &mut service, Action::Enter);
+    let effects = update(&mut lens, Action::NoBudget, &sample::busy());
+    let attach = Effect::Attach {
+        target: Target::Pid(4211),
+        scope: "handle".to_owned(),
+    };
+    assert_eq!(effects[..2], [Effect::NoBudget, attach]);
+    assert!(lens.attaching && lens.making == ["--budget=0"]);
+}
+
+#[test]
+fn hits_of_a_step_are_recorded_once_it_is_attached() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Show(Pane::Top));
+    lens.scope = "handle".to_owned();
+    service.scopes.push(lens.scope.clone());
+    lens.edits = 1;
+    let is_of_hits = |effect: &Effect| matches!(effect, Effect::Hits { .. });
+    let effects = update(&mut lens, Action::Show(Pane::Hits), &sample::busy());
+    assert!(!effects.iter().any(is_of_hits), "{effects:?}");
+    let edited = Action::Edited {
+        scope: "handle".to_owned(),
+    };
+    let effects = update(&mut lens, edited, &sample::busy());
+    assert!(effects.iter().any(is_of_hits), "{effects:?}");
 }

@@ -3,8 +3,11 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Pointed, Purpose, Target,
-    attaching::{attach_recording, attached, detach, ended, move_part, no_budget, not_attached},
+    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Pointed,
+    Purpose, Target,
+    attaching::{
+        attach_recording, attached, detach, ended, move_part, no_budget, not_attached, without_budget,
+    },
     command_line,
     enter::enter,
     path::{self, Towards},
@@ -25,14 +28,21 @@ pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
 fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     // Whatever is drawn over the screen goes with the next key.
     let over = lens.overlay;
-    let mut pointed = None;
+    let (mut pointed, mut costly) = (None, None);
     if action.is_of_user() {
+        // Whoever types, or reads what is drawn over the question, does not answer it.
+        if lens.input.is_none() && over == Overlay::None {
+            costly = lens.costly.take();
+        }
         pointed = lens.pointed.take();
         lens.overlay = Overlay::None;
     }
     match action {
         // A key that takes away what is drawn over the screen does nothing else.
         _ if over != Overlay::None && !acts_over_screen(&action) => Vec::new(),
+        Action::Enter | Action::Back | Action::NoBudget if costly.is_some() => costly
+            .map(|costly| answer(lens, &action, costly))
+            .unwrap_or_default(),
         Action::Show(pane) => show(lens, pane, data),
         Action::Move(towards) => {
             crate::tui::moves::step(lens, towards, data);
@@ -57,10 +67,6 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Threshold => threshold(lens, data),
-        Action::Resized(size) => {
-            lens.size = size;
-            Vec::new()
-        }
         Action::Sort | Action::Picture | Action::By | Action::Collapse | Action::AtLeast | Action::Around => {
             shaping::change(lens, &action);
             Vec::new()
@@ -93,6 +99,17 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Suspend => vec![Effect::Suspend],
         Action::Quit => vec![Effect::Quit],
         Action::Nothing => Vec::new(),
+        action => told(lens, action, data),
+    }
+}
+
+/// What follows from what nobody has pressed a key for.
+fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
+    match action {
+        Action::Resized(size) => {
+            lens.size = size;
+            Vec::new()
+        }
         Action::Counted => {
             // The lines of the source have counts too.
             if !lens.frozen && lens.screen() == Some(Pane::Source) {
@@ -116,14 +133,24 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Refused { message, scope } => {
-            lens.edits = 0;
-            refused(lens, message, scope);
+            stay(lens, scope);
+            lens.notice = Some(message);
+            Vec::new()
+        }
+        Action::Costly { wanted, why, scope } => {
+            let next = Before {
+                scope: wanted,
+                ..lens.here()
+            };
+            stay(lens, scope);
+            lens.costly = Some(Costly { next, why });
             Vec::new()
         }
         Action::Notice(message) => {
             lens.notice = Some(message);
             Vec::new()
         }
+        _ => Vec::new(),
     }
 }
 
@@ -133,14 +160,33 @@ const fn acts_over_screen(action: &Action) -> bool {
 }
 
 /// The scope is as the service says, and the user back where that was edited from.
-fn refused(lens: &mut Lens, message: String, scope: String) {
+fn stay(lens: &mut Lens, scope: String) {
+    lens.edits = 0;
     if let Some(before) = lens.trail.iter().rev().find(|before| before.scope == scope) {
         lens.go_back(before.clone());
     }
     lens.trail = lens.settled.clone();
     lens.ahead.clear();
     lens.scope = scope;
-    lens.notice = Some(message);
+}
+
+/// Does an edit that is costly, or leaves it.
+fn answer(lens: &mut Lens, action: &Action, Costly { next, .. }: Costly) -> Vec<Effect> {
+    match action {
+        Action::Enter => {
+            let scope = next.scope.clone();
+            let effects = set_scope(lens, Ok(scope.clone()));
+            lens.go_back(next);
+            let is_set = effects.contains(&Effect::SetScope(scope.clone()));
+            if is_set {
+                vec![Effect::SetCostlyScope(scope)]
+            } else {
+                effects
+            }
+        }
+        Action::NoBudget => without_budget(lens, next),
+        _ => Vec::new(),
+    }
 }
 
 /// Gives the session another scope; says why not, where there is none.
@@ -481,19 +527,19 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
         lens.asked.flame.clone_from(&flame);
         effects.push(Effect::Flame(flame));
     }
-    let hits = (screen == Some(Pane::Hits) && !lens.scope.is_empty()).then(|| Hits {
-        scope: lens.scope.clone(),
-        print: lens.print.clone(),
-    });
-    if hits != lens.asked.hits {
-        lens.asked.hits.clone_from(&hits);
-        effects.push(match hits {
-            Some(Hits { scope, print }) => Effect::Hits { scope, print },
-            None => Effect::NoHits,
-        });
-    }
-    // What is under way has its stream when it is done.
+    // What is under way has its streams when it is done: it may be refused, or costly.
     if lens.edits == 0 {
+        let hits = (screen == Some(Pane::Hits) && !lens.scope.is_empty()).then(|| Hits {
+            scope: lens.scope.clone(),
+            print: lens.print.clone(),
+        });
+        if hits != lens.asked.hits {
+            lens.asked.hits.clone_from(&hits);
+            effects.push(match hits {
+                Some(Hits { scope, print }) => Effect::Hits { scope, print },
+                None => Effect::NoHits,
+            });
+        }
         let aside = screen.filter(|pane| pane.is_aside()).map(|pane| {
             let scope = match pane {
                 // They end before the duration of their call is known.

@@ -1,6 +1,7 @@
 //! The only part that talks to the service. Effects go in, reports come out; each session is a task, and so are its hits.
 
 mod aside;
+mod costs;
 mod counts;
 mod hits;
 mod imported;
@@ -67,6 +68,8 @@ pub enum What {
     Edited(Box<v1::Session>),
     /// It was not, and is still this.
     Refused(Failure, String),
+    /// It was not, as it would be costly.
+    Costly(Costly),
     /// Of the flame view.
     Flame(Incoming<Box<v1::WatchFlameResponse>>),
     /// The daemon is gone, with what was watched.
@@ -103,6 +106,17 @@ pub enum What {
     Recording(String),
     /// What was recorded, or why it was not.
     Recorded(String),
+}
+
+/// A scope that is set once the user has been asked.
+#[derive(Clone, Debug)]
+pub struct Costly {
+    /// The scope.
+    pub wanted: String,
+    /// What is costly about it, in a clause.
+    pub why: String,
+    /// The scope as it still is.
+    pub scope: String,
 }
 
 /// A report, and the attachment that it belongs to: later ones have nothing to do with it.
@@ -142,6 +156,8 @@ impl Reports {
 #[derive(Debug)]
 enum Edit {
     Set(String),
+    /// The same, whatever it costs.
+    SetCostly(String),
     /// So many edits are taken back.
     Undo(u32),
 }
@@ -325,6 +341,7 @@ impl Service {
                 self.list_choices();
             }
             Effect::SetScope(scope) => self.edit(Edit::Set(scope)),
+            Effect::SetCostlyScope(scope) => self.edit(Edit::SetCostly(scope)),
             Effect::Undo(edits) => self.edit(Edit::Undo(edits)),
             Effect::Flame(wanted) => {
                 if let Some(flame) = &self.flame {

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tonic::{Code, Status, Streaming, transport::Channel};
 
-use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
+use super::{Costly, Edit, Incoming, Making, Reports, What, aside, costs::Costs, counts, hits};
 use crate::{
     attached::{Attached, Owned},
     cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
@@ -63,6 +63,12 @@ impl Task {
             wanted: self.edits,
             name: session.name.clone(),
             scope,
+            // What was recorded costs nothing any more.
+            costs: (session.recorded.is_none()).then(|| Costs {
+                client: self.connection.sessions(),
+                session: session.name.clone(),
+                are_perf: session.attach_method() == v1::AttachMethod::Perf,
+            }),
         };
         let edits = edits.run(self.flame, views);
         let target = match (&self.target, session.pids.first()) {
@@ -122,6 +128,8 @@ struct Edits {
     name: String,
     /// The scope as it is.
     scope: watch::Sender<String>,
+    /// Of a session that has probes.
+    costs: Option<Costs>,
 }
 
 impl Edits {
@@ -143,24 +151,45 @@ impl Edits {
     }
 
     async fn edit(&mut self, edit: Edit) {
+        if let Some(costly) = self.costly(&edit).await {
+            self.forget_typed_ahead();
+            self.reports.send(What::Costly(costly)).await;
+            return;
+        }
         match self.ask(edit).await {
             Ok(session) => {
                 self.scope.send_replace(session.scope.clone());
                 self.reports.send(What::Edited(Box::new(session))).await;
             }
             Err(failure) => {
-                // What was typed ahead was meant for another scope.
-                while self.wanted.try_recv().is_ok() {}
+                self.forget_typed_ahead();
                 let scope = self.scope.borrow().clone();
                 self.reports.send(What::Refused(failure, scope)).await;
             }
         }
     }
 
+    /// What was typed ahead was meant for another scope.
+    fn forget_typed_ahead(&mut self) {
+        while self.wanted.try_recv().is_ok() {}
+    }
+
+    /// What the user is asked before an edit is done; `None` where it can be done.
+    async fn costly(&mut self, edit: &Edit) -> Option<Costly> {
+        let Edit::Set(wanted) = edit else { return None };
+        let scope = self.scope.borrow().clone();
+        let why = self.costs.as_mut()?.of(&scope, wanted).await?;
+        Some(Costly {
+            wanted: wanted.clone(),
+            why,
+            scope,
+        })
+    }
+
     async fn ask(&mut self, edit: Edit) -> Result<v1::Session, Failure> {
         let name = self.name.clone();
         let session = match edit {
-            Edit::Set(scope) => {
+            Edit::Set(scope) | Edit::SetCostly(scope) => {
                 let request = v1::SetScopeRequest { name, scope };
                 self.client.set_scope(request).await?.into_inner().session
             }

@@ -1,5 +1,6 @@
 //! What is drawn over the screen: all keys, the command line, suggestions, what went wrong.
 
+use profiler_daemon::session::OVER_BUDGET;
 use ratatui::{
     layout::Rect,
     widgets::{Block, Clear, Widget},
@@ -15,7 +16,9 @@ use crate::{
     tui::{
         data::Data,
         keys::{Binding, KEYS, On, TYPING},
-        lens::{Action, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_url, of_verb, quoted},
+        lens::{
+            Action, Costly, Input, Lens, Overlay, Purpose, Target, Wanted, of_screen, of_url, of_verb, quoted,
+        },
     },
 };
 
@@ -94,15 +97,31 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     {
         suggestions(page, input, data);
     }
-    if let Some(notice) = &lens.notice {
+    let words = lens.costly.as_ref().map(|costly| question(lens, costly));
+    if let Some(words) = words.or_else(|| lens.notice.clone()) {
         let columns = page.width().saturating_sub(4);
-        let lines: Vec<Line> = notice
+        let lines: Vec<Line> = words
             .lines()
             .flat_map(|line| in_words(line, columns))
             .map(|text| Line::of(Style::Warning, text))
             .collect();
         boxed_at_end(page, &lines);
     }
+}
+
+/// What is asked before an edit is done that is costly.
+fn question(lens: &Lens, costly: &Costly) -> String {
+    let keeps = match lens.target {
+        Some(Target::Pid(_) | Target::Exe(_)) if costly.why().contains(OVER_BUDGET) => {
+            ", K keeps them whatever they cost"
+        }
+        _ => "",
+    };
+    format!(
+        "{}: {}.\nEnter attaches its probes{keeps}, Esc leaves it.",
+        terminal(costly.scope()),
+        costly.why(),
+    )
 }
 
 fn command(page: &mut Page<'_>, title: &str, text: &str) {

@@ -122,6 +122,36 @@ fn commands_have_the_programs_name_first_and_the_selected_one_its_folders() {
 }
 
 #[test]
+fn what_a_costly_step_would_cost_is_asked_about() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Latency, "handle\x1b");
+    let over = profiler_daemon::session::OVER_BUDGET;
+    let ask = |lens: &mut Lens, why: &str| {
+        let action = Action::Costly {
+            wanted: "handle\x1b".to_owned(),
+            why: why.to_owned(),
+            scope: String::new(),
+        };
+        update(lens, action, &data);
+    };
+    ask(
+        &mut lens,
+        &format!("1 place; the probes would take 66% of the target's CPU time, {over} 3%"),
+    );
+    says(
+        &text(&lens, &data),
+        &[
+            "handle\\u{1b}: 1 place; the probes would take 66% of the target's CPU time,",
+            "Enter attaches its probes, K keeps them whatever they cost, Esc leaves it.",
+        ],
+    );
+    ask(&mut lens, "4,096 places, about 1% of the target's CPU time");
+    let many = text(&lens, &data);
+    says(&many, &["Enter attaches its probes, Esc leaves it."]);
+    assert!(!many.contains("K keeps"), "{many}");
+}
+
+#[test]
 fn sessions_stand_above_processes_and_are_joined() {
     let session = |name: &str, scope: &str| v1::Session {
         name: name.to_owned(),
