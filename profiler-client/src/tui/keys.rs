@@ -211,7 +211,7 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Source]),
         Action::Enter,
         "next step",
-        "the selected line, branch or call is the next step",
+        "the selected line, branch, loop or call is the next step",
     ),
     bind(
         ENTER,
@@ -470,14 +470,14 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Graph, Pane::Difference, Pane::Source]),
         Action::Move(Move::Next),
         "",
-        "the next match; in the source without a search, the next branch",
+        "the next match; in the source without a search, the next branch or loop",
     ),
     bind(
         &[key('N')],
         On::These(&[Pane::Graph, Pane::Difference, Pane::Source]),
         Action::Move(Move::Previous),
         "",
-        "the previous match or branch",
+        "the previous match, branch or loop",
     ),
     bind(
         &[key('o')],

@@ -70,9 +70,7 @@ fn lines(lens: &mut Lens, towards: Move, data: &Data) {
         Move::Next | Move::Previous => {
             let is_wanted = |line: &&profiler_proto::v1::SourceLine| {
                 if lens.search.is_empty() {
-                    line.branches
-                        .iter()
-                        .any(|branch| branch.otherwise.is_some() && !branch.is_loop)
+                    source::has_branch(source, line)
                 } else {
                     is_match(&line.text, &lens.search)
                 }

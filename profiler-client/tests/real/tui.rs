@@ -415,6 +415,46 @@ fn a_costly_step_is_asked_about_before_it_is_attached() {
     bpf::wait_until_unchanged(target.pid());
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_loop_of_the_source_is_the_next_step() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("outcomes", &["100000000".to_owned()]);
+    let terminal = Terminal::open(110, 32);
+    target.say("go");
+    terminal.start(&format!("-p {} handle --pane source", target.pid()));
+    terminal.wait_for("inner(i);");
+    // It is the first of the branches, and has two ways.
+    terminal.press(&["n"]);
+    let way = |chosen: &str| {
+        terminal.wait(chosen, |screen| {
+            let foot = screen.lines().find(|line| line.starts_with("Enter: outcomes.c:"));
+            foot.is_some_and(|foot| foot.contains(chosen))
+        })
+    };
+    // Its entry, where it may end at once, is a branch of the same line.
+    if !way("←/→ 1 of ").contains("!taken") {
+        terminal.press(&["Right"]);
+    }
+    println!(
+        "{}",
+        way("!taken (goes on at line 33, or round again from line 32)")
+    );
+    terminal.press(&["Enter"]);
+    let screen = terminal.wait("how often it goes round", |screen| {
+        let path = screen.lines().nth(1).unwrap_or_default();
+        let counts = screen.lines().nth(2).unwrap_or_default();
+        let is_counted = counts.matches("/s").count() == 2;
+        path.contains("▸ handle") && path.contains("▸ outcomes.c:") && path.contains("!taken") && is_counted
+    });
+    println!("{screen}");
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    bpf::wait_until_unchanged(target.pid());
+}
+
 fn ticks(pid: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

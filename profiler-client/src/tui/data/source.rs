@@ -5,6 +5,9 @@ use profiler_scope::{Name, Place};
 
 use super::super::lens::LineId;
 
+/// Ways that the branches of a line go on which are told.
+const WAYS: usize = 2;
+
 /// The lines that are shown, in order: the function's own, then those of other files.
 pub fn lines(source: &v1::SourceFunction) -> impl Iterator<Item = &v1::SourceLine> {
     source.lines.iter().filter(|line| line.line > 0)
@@ -23,18 +26,31 @@ pub fn id(source: &v1::SourceFunction, line: &v1::SourceLine) -> LineId {
     }
 }
 
-/// The steps that a line can be: its branches each way, the line itself, calls that are made there.
+/// Whether a line is one where the function's ways part or come together again, and which can be a step: a branch, or a loop.
+#[must_use]
+pub fn has_branch(source: &v1::SourceFunction, line: &v1::SourceLine) -> bool {
+    let is_one = |branch: &v1::SourceBranch| branch.otherwise.is_some() || branch.is_loop;
+    line.branches.iter().any(is_one) && !places(source, line).is_empty()
+}
+
+/// The line that a loop whose jump back decides nothing begins at again.
+fn beginning_of_loop(source: &v1::SourceFunction, line: &v1::SourceLine) -> Option<LineId> {
+    let mut loops = line.branches.iter();
+    let back = loops.find(|branch| branch.is_loop && branch.otherwise.is_none())?;
+    let to = back.taken.as_ref()?;
+    let begin = lines(source).find(|line| line.line == to.line && line.file == to.file)?;
+    let begin_id = id(source, begin);
+    (!begin.sites.is_empty() && begin_id != id(source, line)).then_some(begin_id)
+}
+
+/// The steps that a line can be: its branches each way, the line itself, where its loop begins again, calls that are made there.
 #[must_use]
 pub fn places(source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> {
     let LineId { file, line: number } = id(source, line);
-    let Some(file) = file
-        .rsplit('/')
-        .next()
-        .filter(|file| !file.is_empty())
-        .map(str::to_owned)
-    else {
+    let file = file_name(&file).to_owned();
+    if file.is_empty() {
         return Vec::new();
-    };
+    }
     let mut places = Vec::new();
     let divides = |branch: &v1::SourceBranch| branch.otherwise.is_some();
     if let Some(branch) = line.branches.iter().find(|branch| divides(branch)) {
@@ -51,6 +67,12 @@ pub fn places(source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> 
             line: number,
         });
     }
+    if let Some(begin) = beginning_of_loop(source, line) {
+        places.push(Place::Line {
+            file: file_name(&begin.file).to_owned(),
+            line: begin.line,
+        });
+    }
     for call in &line.calls {
         let place = Place::Call {
             callee: Name::Exact(call.callee.clone()),
@@ -64,6 +86,10 @@ pub fn places(source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> 
     places
 }
 
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// Whether the code goes on, where the branch is not taken, at the nearest line below: what the text has right there.
 fn goes_on_below(branch: &v1::SourceBranch, number: u32) -> bool {
     let line = |to: &Option<v1::SourcePosition>| to.as_ref().map_or(0, |to| to.line);
@@ -71,20 +97,44 @@ fn goes_on_below(branch: &v1::SourceBranch, number: u32) -> bool {
     otherwise > number && (taken <= number || otherwise < taken)
 }
 
-/// What a step of a line means, in a few words: where a branch goes.
+/// What a step of a line means, in a few words: where a branch goes, and what a loop does.
 #[must_use]
 pub fn words(line: &v1::SourceLine, place: &Place) -> String {
-    let Place::Branch { taken, .. } = place else {
-        return place.to_string();
+    let goes = match place {
+        Place::Branch { taken, .. } => where_to(line, *taken),
+        // The line itself is where it is said to be.
+        Place::Line { line: number, .. } if *number != line.line => {
+            Some("each time round of the loop".to_owned())
+        }
+        _ => None,
     };
-    let goes = line.branches.iter().find_map(|branch| {
-        let to = if *taken { &branch.taken } else { &branch.otherwise };
-        to.as_ref().map(|to| to.line).filter(|line| *line > 0)
-    });
     match goes {
-        Some(goes) => format!("{place} (goes on at line {goes})"),
+        Some(goes) => format!("{place} ({goes})"),
         None => place.to_string(),
     }
+}
+
+/// Where the branches of a line go on, which are one step together.
+fn where_to(line: &v1::SourceLine, taken: bool) -> Option<String> {
+    let mut ways: Vec<String> = Vec::new();
+    for branch in &line.branches {
+        let to = if taken { &branch.taken } else { &branch.otherwise };
+        let Some(to) = to.as_ref().map(|to| to.line).filter(|line| *line > 0) else {
+            continue;
+        };
+        let way = match (branch.is_loop, taken) {
+            (false, _) => format!("goes on at line {to}"),
+            (true, true) => format!("round again from line {to}"),
+            (true, false) => format!("the loop ends, goes on at line {to}"),
+        };
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    let more = ways.len() > WAYS;
+    ways.truncate(WAYS);
+    let words = ways.join(", or ") + if more { ", …" } else { "" };
+    (!words.is_empty()).then_some(words)
 }
 
 /// Expressions that can be read at a line, so many at most: its variables, those of the function itself first.

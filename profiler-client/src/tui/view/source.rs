@@ -183,7 +183,7 @@ fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let (Some((shown, line)), Some(place)) = (data.selected_line(lens), data.selected_place(lens)) else {
         page.line(&line::Line::of(
             line::Style::Faint,
-            "no code begins at this line; n goes to the next branch",
+            "no code begins at this line; n goes to the next branch or loop",
         ));
         return;
     };

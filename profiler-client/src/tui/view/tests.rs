@@ -321,6 +321,84 @@ fn the_source_says_what_enter_does() {
 }
 
 #[test]
+fn loops_are_steps_as_branches_are() {
+    use crate::tui::lens::Move::{Next, Previous, Right};
+
+    let mut data = sample::busy();
+    let at = |line| {
+        Some(v1::SourcePosition {
+            address: 1,
+            line,
+            ..Default::default()
+        })
+    };
+    let source = Arc::make_mut(data.source.as_mut().unwrap());
+    let line = source.lines.iter_mut().find(|line| line.line == 15).unwrap();
+    line.branches.push(v1::SourceBranch {
+        taken: at(14),
+        otherwise: at(16),
+        is_loop: true,
+        ..Default::default()
+    });
+    // No code of its own begins at the brace, and its jump back decides nothing.
+    let brace = source.lines.iter_mut().find(|line| line.line == 16).unwrap();
+    brace.branches.push(v1::SourceBranch {
+        taken: at(12),
+        is_loop: true,
+        ..Default::default()
+    });
+    let mut lens = lens(Pane::Source, "handle");
+    lens.source = Some("handle".to_owned());
+    update(&mut lens, Action::Drawn, &data);
+    let go = |lens: &mut Lens, towards| {
+        update(lens, Action::Move(towards), &data);
+        text(lens, &data)
+    };
+    go(&mut lens, Next);
+    says(
+        &go(&mut lens, Next),
+        &[
+            "15 ●↺",
+            "Enter: server.cc:15!else (the loop ends, goes on at line 16)   ←/→ 1 of 3",
+        ],
+    );
+    says(
+        &go(&mut lens, Right),
+        &["Enter: server.cc:15!taken (round again from line 14)   ←/→ 2 of 3"],
+    );
+    says(
+        &go(&mut lens, Next),
+        &["16  ↺", "Enter: server.cc:12 (each time round of the loop)"],
+    );
+
+    // A loop that may not begin at all has two branches at a line, which are one step.
+    let mut twice = data.clone();
+    let source = Arc::make_mut(twice.source.as_mut().unwrap());
+    let line = source.lines.iter_mut().find(|line| line.line == 15).unwrap();
+    line.branches.push(v1::SourceBranch {
+        taken: at(16),
+        otherwise: at(14),
+        ..Default::default()
+    });
+    let wide = |lens: &Lens| rows(&buffer(lens, &twice, (110, 24), Depth::None)).join("\n");
+    let mut chosen = lens.clone();
+    update(&mut chosen, Action::Move(Previous), &twice);
+    says(
+        &wide(&chosen),
+        &["(the loop ends, goes on at line 16, or goes on at line 14)"],
+    );
+    update(&mut chosen, Action::Move(Right), &twice);
+    says(
+        &wide(&chosen),
+        &["15!taken (round again from line 14, or goes on at line 16)"],
+    );
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!(lens.scope, "handle/server.cc:12");
+    let back = go(&mut lens, Previous);
+    says(&back, &["Enter: server.cc:15!"]);
+}
+
+#[test]
 fn hits_have_values_and_counts() {
     let text = text(&lens(Pane::Hits, "handle/server.cc:14"), &sample::lossy());
     says(
