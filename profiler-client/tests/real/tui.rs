@@ -424,7 +424,7 @@ fn a_loop_of_the_source_is_the_next_step() {
     let mut target = Fixture::start("outcomes", &["100000000".to_owned()]);
     let terminal = Terminal::open(110, 32);
     target.say("go");
-    terminal.start(&format!("-p {} handle --pane source", target.pid()));
+    terminal.start(&format!("-p {} --pane source --source handle", target.pid()));
     terminal.wait_for("inner(i);");
     // It is the first of the branches, and has two ways.
     terminal.press(&["n"]);

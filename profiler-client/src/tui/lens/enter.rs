@@ -1,7 +1,7 @@
 //! What Enter leads to, on each screen.
 
 use profiler_proto::v1;
-use profiler_scope::Place;
+use profiler_scope::{Name, Place};
 
 use super::{
     Effect, Item, Lens, Pane,
@@ -45,7 +45,7 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         Pane::Latency => next_of_latency(lens, data),
         Pane::Source => match selected_place(lens, data) {
             Some(place) => {
-                let scope = path::append(&lens.scope, place);
+                let scope = path::append(&scope_of_source(lens, data, &place), place);
                 set_scope(lens, scope)
             }
             None => no_place(lens),
@@ -69,6 +69,25 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         }
         Pane::Waits => next_of_wait(lens, data),
         Pane::Syscalls => next_of_syscall(lens),
+    }
+}
+
+/// The scope that a place of the source comes behind. A line alone has no time: it is looked at in the function that is shown.
+fn scope_of_source(lens: &Lens, data: &Data, place: &Place) -> String {
+    let shown = data.source.as_ref().and_then(|source| source.function.as_ref());
+    let is_alone = lens.scope.is_empty() && !place.has_spans();
+    match shown.filter(|function| is_alone && !function.name.is_empty()) {
+        Some(function) => {
+            let name = Name::Exact(function.name.clone());
+            // It has no code of its own.
+            let is_inlined = function.address == 0;
+            path::only(if is_inlined {
+                Place::Inlined(name)
+            } else {
+                Place::Function(name)
+            })
+        }
+        None => lens.scope.clone(),
     }
 }
 

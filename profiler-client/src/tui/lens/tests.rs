@@ -1012,3 +1012,21 @@ fn hits_of_a_step_are_recorded_once_it_is_attached() {
     let effects = update(&mut lens, edited, &sample::busy());
     assert!(effects.iter().any(is_of_hits), "{effects:?}");
 }
+
+#[test]
+fn a_branch_is_looked_at_in_the_function_that_is_shown() {
+    let mut data = sample::busy();
+    let enter = |data: &crate::tui::data::Data| {
+        let (mut lens, _) = attached();
+        (lens.pane, lens.source) = (Pane::Source, Some("handle".to_owned()));
+        update(&mut lens, Action::Move(Move::Next), data);
+        update(&mut lens, Action::Enter, data);
+        lens.scope
+    };
+    let source = Arc::make_mut(data.source.as_mut().unwrap());
+    source.function.as_mut().unwrap().address = 0x1180;
+    assert_eq!(enter(&data), "handle/server.cc:13!else");
+    let source = Arc::make_mut(data.source.as_mut().unwrap());
+    source.function.as_mut().unwrap().address = 0;
+    assert_eq!(enter(&data), "handle@inlined/server.cc:13!else");
+}
