@@ -31,9 +31,9 @@ pub struct Counted {
 impl Counted {
     /// Adds others.
     pub fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.failed += other.failed;
-        self.time_ns += other.time_ns;
+        self.calls = self.calls.saturating_add(other.calls);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.time_ns = self.time_ns.saturating_add(other.time_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 }
@@ -85,7 +85,7 @@ impl<N: Copy + Ord + Hash> SystemCalls<N> {
     pub fn take(&mut self, call: N, error: Option<u32>, stack: u64, counted: Counted) {
         let mut row = Row { call, error, stack };
         if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
-            self.unplaced += counted.calls;
+            self.unplaced = self.unplaced.saturating_add(counted.calls);
             row.stack = NO_STACK;
         }
         self.rows.entry(row).or_default().add(counted);
@@ -93,7 +93,7 @@ impl<N: Copy + Ord + Hash> SystemCalls<N> {
 
     /// Takes calls that returned, and had begun before they were watched.
     pub fn take_begun_before(&mut self, calls: u64) {
-        self.begun_before += calls;
+        self.begun_before = self.begun_before.saturating_add(calls);
     }
 
     /// Calls that had begun before.
@@ -111,7 +111,7 @@ impl<N: Copy + Ord + Hash> SystemCalls<N> {
     /// All of them, the most time first, with those that are open; `stack_of` says what a number stands for.
     pub fn table<S: Clone + Ord + Hash>(
         &self,
-        open: &HashMap<N, u64>,
+        open: &BTreeMap<N, u64>,
         mut stack_of: impl FnMut(u64) -> S,
     ) -> Vec<CallTotal<N, S>> {
         struct Part<S> {
@@ -129,7 +129,8 @@ impl<N: Copy + Ord + Hash> SystemCalls<N> {
             let part = parts.entry(row.call).or_insert_with(empty);
             part.all.add(*counted);
             if let Some(error) = row.error {
-                *part.errors.entry(error).or_default() += counted.calls;
+                let calls = part.errors.entry(error).or_default();
+                *calls = calls.saturating_add(counted.calls);
             }
             part.callers.entry(stack_of(row.stack)).or_default().add(*counted);
         }
@@ -184,7 +185,7 @@ mod tests {
         calls.take(0, Some(2), 8, counted(2, 2, 4, 3));
         calls.take(1, None, NO_STACK, counted(9, 0, 9, 1));
         calls.take_begun_before(2);
-        let open = HashMap::from([(5, 4), (1, 1)]);
+        let open = BTreeMap::from([(5, 4), (1, 1)]);
         let table = calls.table(&open, |stack| stack / 8);
         assert_eq!(
             table,
@@ -221,7 +222,7 @@ mod tests {
         for stack in 1..=MAX_ROWS as u64 + 10 {
             calls.take(0, None, stack, counted(2, 0, 1, 1));
         }
-        let table = calls.table(&HashMap::new(), |stack| stack);
+        let table = calls.table(&BTreeMap::new(), |stack| stack);
         assert_eq!(table[0].all.calls, 2 * (MAX_ROWS as u64 + 10));
         assert_eq!(calls.unplaced(), 20);
         let without = table[0].callers.iter().find(|(stack, _)| *stack == NO_STACK);
@@ -239,7 +240,7 @@ mod tests {
                 let failed = if error.is_some() { *count } else { 0 };
                 calls.take(*call, error, *stack, counted(*count, failed, *time_ns, *time_ns));
             }
-            let table = calls.table(&HashMap::new(), |stack| stack % 3);
+            let table = calls.table(&BTreeMap::new(), |stack| stack % 3);
             let all: u64 = table.iter().map(|total| total.all.calls).sum();
             prop_assert_eq!(all, parts.iter().map(|part| part.3).sum::<u64>());
             for total in &table {

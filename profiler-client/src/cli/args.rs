@@ -37,8 +37,8 @@ pub use self::{
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{
-        Color, DryRunArgs, EventFormat, Exit, FromArgs, FromMoreArgs, HostArgs, NotFromArgs, ProbingArgs,
-        RecordedTime, SessionMakingArgs, TargetArgs,
+        Color, DryRunArgs, EventFormat, Exit, FromArgs, FromMoreArgs, HostArgs, ProbingArgs, RecordedTime,
+        SessionMakingArgs, TargetArgs,
     },
     spans::SpansArgs,
     syscalls::{CallersBy, SyscallsArgs},

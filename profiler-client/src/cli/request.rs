@@ -381,10 +381,8 @@ pub struct Record {
     pub redact: bool,
     /// What ends it, the first that happens; none: nothing of these.
     pub on: Vec<On>,
-    /// Counters over time that are recorded, too.
-    pub counters: Option<v1::WatchTimelineRequest>,
-    /// Waits are recorded, too.
-    pub waits: bool,
+    /// What is recorded beyond samples, calls and hits; of which session is known once there is one.
+    pub more: v1::WatchRecordsRequest,
     /// How long it goes on once that has happened.
     pub after: Duration,
 }

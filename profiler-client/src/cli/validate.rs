@@ -37,7 +37,7 @@ use self::{
     waits::waits,
 };
 use super::{
-    args::{Cli, FromArgs, HostArgs, NotFromArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
+    args::{Cli, FromArgs, HostArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
     exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
@@ -113,7 +113,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             Request::Timeline(timeline(args)?),
         ),
         Verb::Syscalls(mut args) => (
-            not_recorded(&args.recording).and_then(|()| host(std::mem::take(&mut args.host)))?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             Request::Syscalls(syscalls(args)?),
         ),
         Verb::Explain(mut args) => (
@@ -181,16 +181,6 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
         )));
     }
     Ok(Host::Socket(PathBuf::from(path)))
-}
-
-/// Refuses a recording for `syscalls`, with what can be asked of one.
-fn not_recorded(args: &NotFromArgs) -> Result<(), Failure> {
-    match &args.from {
-        None => Ok(()),
-        Some(_) => Err(Failure::usage(
-            "syscalls: the table of system calls and who makes them is not recorded: record those in question as steps, as in 'f/syscall:read', for `latency --from`, or with --calls for `spans --from` and `explain --from`. Of a recording, flame, latency, spans, explain, trace, timeline, waits, top, tui and diff are shown; for this, look at the process itself (-p PID).",
-        )),
-    }
 }
 
 /// The recording that is looked at, or else where the daemon is.

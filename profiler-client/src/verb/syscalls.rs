@@ -1,7 +1,8 @@
 //! `profiler syscalls`.
 
+use std::time::Duration;
+
 use profiler_proto::v1;
-use tokio::time::Instant;
 
 use super::{interruptible, target};
 use crate::{
@@ -54,16 +55,21 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
         .await?;
 
     if state.started {
-        finish(&request, &state, live, began)?;
+        finish(&request, &state, live, attached.elapsed(began))?;
     }
     ended.result(state.started)
 }
 
-fn finish(request: &Syscalls, state: &SyscallsState, live: Redrawn, began: Instant) -> Result<(), Failure> {
+fn finish(
+    request: &Syscalls,
+    state: &SyscallsState,
+    live: Redrawn,
+    elapsed: Duration,
+) -> Result<(), Failure> {
     if request.json {
         return output::ndjson(syscalls_json::syscalls(state));
     }
     live.print(&syscalls::syscalls(state, request.by))?;
-    note(&syscalls::summary(state, began.elapsed()));
+    note(&syscalls::summary(state, elapsed));
     Ok(())
 }

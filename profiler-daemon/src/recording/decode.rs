@@ -29,7 +29,7 @@ use crate::{
     session::{
         Cost, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded, RecordedExpression,
         RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
-        RecordedStep, RecordedWait, Task, TracedPlace,
+        RecordedStep, RecordedTurn, RecordedWait, Task, TracedPlace,
     },
 };
 
@@ -76,6 +76,8 @@ pub struct Batch {
     pub waits: Vec<RecordedWait>,
     /// Who was off the CPU, where that is told and waits are wanted.
     pub off_cpu: Option<OffAtFirst>,
+    /// System calls by when they returned, where they are wanted.
+    pub turns: Vec<RecordedTurn>,
     /// What threads are called that are told with it.
     pub threads: Vec<TaskOf>,
     /// What became of samples and of ends on their way, by counter.
@@ -171,7 +173,7 @@ impl Decoder {
         if message.begins_anew {
             *self = Self::new(self.by, self.also).from(self.from_ns);
         }
-        let unpacked = if message.from_ns < self.from_ns {
+        let unpacked = if message.from_ns < self.from_ns || self.also == Some(Also::Syscalls) {
             message.records.clear();
             // They lie among records.
             message.hits.clear();
@@ -198,6 +200,7 @@ impl Decoder {
             counted: over_time,
             waits,
             off_cpu,
+            syscalls,
             ..
         } = message;
         self.made = 0;
@@ -244,6 +247,8 @@ impl Decoder {
         let has_waits = self.also.is_some_and(Also::has_waits);
         let waits = if has_waits { waits } else { Vec::new() };
         let off_cpu = off_cpu.filter(|_| has_waits);
+        let has_syscalls = self.also == Some(Also::Syscalls);
+        let syscalls = if has_syscalls { syscalls } else { Vec::new() };
         let cost = cost.unwrap_or_default();
         Ok(Batch {
             from_ns,
@@ -258,6 +263,7 @@ impl Decoder {
             threads: tasks,
             waits: self.waits(waits, from_ns)?,
             off_cpu: off_cpu.map(|told| self.off_cpu(&told)).transpose()?,
+            turns: self.turns(syscalls, frames)?,
             counted: (over_time.filter(|_| self.also == Some(Also::Counters)))
                 .map(counters::read)
                 .transpose()?,

@@ -6,6 +6,7 @@
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
+//! | `syscalls` | system calls by when they returned |
 //! | `trigger` | what a recording waits for |
 //! | `waits` | waits of threads |
 //! | `values` | values of hits in messages |
@@ -14,6 +15,7 @@ mod columns;
 mod counters;
 mod decode;
 mod summary;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 mod trigger;
@@ -189,6 +191,8 @@ pub enum Also {
     Counters,
     /// Waits.
     Waits,
+    /// System calls, and neither samples nor calls.
+    Syscalls,
     /// What calls did: hits and waits, and the stacks of samples in functions and in lines.
     InCalls,
 }

@@ -19,6 +19,7 @@ mod explain;
 mod more;
 mod spans;
 mod summaries;
+mod syscalls;
 
 use super::{ColumnWriter, Recording};
 use crate::{
@@ -122,10 +123,12 @@ impl Target {
             spans: SpanLosses::default(),
             own: OwnLosses::default(),
             off_cpu: None,
+            turns: Vec::new(),
             hits: Arc::default(),
             trace: TraceLosses::default(),
             dropped: 0,
             waits_dropped: 0,
+            calls_dropped: 0,
             cost: Cost::default(),
             ended: None,
         }
@@ -560,13 +563,9 @@ fn what_was_not_recorded_is_refused_with_what_was() {
         waits: true,
         ..request
     };
-    let watch = replay.handle.watch_flame(ROOT, session.clone(), 1, waits);
+    let watch = replay.handle.watch_flame(ROOT, session, 1, waits);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
     assert!(refused.contains("leave --waits out"), "{refused}");
-    let by = Grouping::Function;
-    let watch = replay.handle.watch_syscalls(ROOT, session, 1, by);
-    let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
-    assert!(refused.contains("flame graphs, latency"), "{refused}");
 }
 
 #[test]
@@ -943,6 +942,8 @@ proptest! {
                 let _ = replay.runtime.block_on(watch);
                 let request = TimelineRequest { counters: Vec::new(), step_ns: MS, threads: false };
                 let watch = replay.handle.watch_timeline(ROOT, session.clone(), request);
+                let _ = replay.runtime.block_on(watch);
+                let watch = replay.handle.watch_syscalls(ROOT, session.clone(), 1, Grouping::Line);
                 let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_latency(ROOT, session, 1);
                 let _ = replay.runtime.block_on(watch);

@@ -24,9 +24,9 @@ use crate::{
     kernel::{Activity, HitCounts, ProbeCounts},
     recording::values,
     session::{
-        Ending, HitReading, OffAtFirst, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction,
-        RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedWait, Sampling, SpanLosses,
-        Task, TraceLosses, WAITS_DROPPED,
+        CALLS_DROPPED, Ending, HitReading, OffAtFirst, OwnLosses, ProbeReading, RecordBatch, Recorded,
+        RecordedFunction, RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedTurn,
+        RecordedWait, Sampling, SpanLosses, Task, TraceLosses, WAITS_DROPPED,
     },
 };
 
@@ -92,6 +92,7 @@ struct Before {
     scope: Arc<RecordedScope>,
     dropped: u64,
     waits_dropped: u64,
+    calls_dropped: u64,
 }
 
 impl Before {
@@ -109,6 +110,7 @@ impl Before {
             scope: Arc::clone(&batch.scope),
             dropped: batch.dropped,
             waits_dropped: batch.waits_dropped,
+            calls_dropped: batch.calls_dropped,
         }
     }
 }
@@ -188,10 +190,16 @@ impl Messages {
             .chain(batch.spans.since(before.spans).counters())
             .chain(batch.own.since(before.own).counters())
             .chain(batch.trace.since(before.trace).counters())
-            .chain([(
-                WAITS_DROPPED,
-                batch.waits_dropped.saturating_sub(before.waits_dropped),
-            )])
+            .chain([
+                (
+                    WAITS_DROPPED,
+                    batch.waits_dropped.saturating_sub(before.waits_dropped),
+                ),
+                (
+                    CALLS_DROPPED,
+                    batch.calls_dropped.saturating_sub(before.calls_dropped),
+                ),
+            ])
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();
@@ -221,6 +229,9 @@ impl Messages {
         for build in &self.builds {
             self.told.tell_frame(*build, &self.frames, message);
         }
+        let turns = batch.turns.iter();
+        let turns = turns.map(|turn| self.told.turn(turn, &self.frames, message));
+        message.syscalls = turns.collect();
         for record in batch.records.iter() {
             let (what, look) = match record {
                 Recorded::Sample(sample) => {
@@ -383,6 +394,42 @@ impl Told {
             waker,
             still_ns: *still_ns,
             spans: recorded.spans.iter().map(|open| span(open, *end_ns)).collect(),
+        }
+    }
+
+    /// The system calls that returned in a time.
+    fn turn(
+        &mut self,
+        turn: &RecordedTurn,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedSyscalls {
+        let calls = turn.calls.iter().map(|calls| {
+            let Placed { function, line } = self.place(&calls.stacks, frames, message);
+            v1::RecordedSyscall {
+                number: calls.call.number,
+                is_32_bit: calls.call.is_32_bit,
+                error: calls.error.unwrap_or(0),
+                function_node: function,
+                line_node: line,
+                calls: calls.counted.calls,
+                time_ns: calls.counted.time_ns,
+                longest_ns: calls.counted.longest_ns,
+            }
+        });
+        v1::RecordedSyscalls {
+            from_ns: turn.from_ns,
+            to_ns: turn.to_ns,
+            calls: calls.collect(),
+            open: (turn.open.iter())
+                .map(|(call, calls)| v1::RecordedOpenSyscall {
+                    number: call.number,
+                    is_32_bit: call.is_32_bit,
+                    calls: *calls,
+                })
+                .collect(),
+            begun_before: turn.begun_before,
+            lost: convert::losses(&turn.lost),
         }
     }
 

@@ -16,8 +16,8 @@ use super::{
     trace, waits,
 };
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SpansRequest,
-    SyscallsPicture, WaitsPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, MoreRecords, SpansPicture,
+    SpansRequest, SyscallsPicture, WaitsPicture,
 };
 
 /// The service.
@@ -138,6 +138,7 @@ impl ViewService for Views {
             session,
             counters,
             waits,
+            syscalls,
         } = request.into_inner();
         let name = arguments::name(session)?;
         let counters = match counters {
@@ -148,7 +149,8 @@ impl ViewService for Views {
             }
             None => None,
         };
-        let batches = self.0.watch_records(caller, name, waits).await?;
+        let more = MoreRecords { waits, syscalls };
+        let batches = self.0.watch_records(caller, name, more).await?;
         let messages = records::Messages::new(waits);
         Ok(Response::new(Box::pin(stream::unfold(
             Some((batches, messages, counters)),

@@ -30,6 +30,7 @@
 //! | `ending` | why a session ended |
 //! | `division` | what the steps of a scope ask of durations |
 //! | `records` | what flame graphs and latency are made of, for those who keep it |
+//! | `recorded_calls` | system calls on their way there |
 //! | `replay` | the same pictures, made of a recording |
 //! | `readings` | where what was counted is read |
 //! | `counted` | how often the places of running sessions were reached |
@@ -95,6 +96,7 @@ mod probe_order;
 mod probed_code;
 mod quotas;
 mod readings;
+mod recorded_calls;
 mod records;
 mod refusal;
 mod remembered;
@@ -150,13 +152,14 @@ pub use picture::{
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
+pub use recorded_calls::{CALLS_DROPPED, RecordedCalls, RecordedTurn};
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
 pub use records::WAITS_DROPPED;
 pub(crate) use records::{HitReading, MAX_OFF_CPU, ProbeReading};
 pub use records::{
-    OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
-    RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,
+    MoreRecords, OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook,
+    RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,
 };
 pub(crate) use records::{SummedCell, SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
@@ -171,6 +174,7 @@ pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times
 pub use state::OVER_BUDGET;
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;
+pub(crate) use system_calls::CALL_LOSSES;
 pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told};

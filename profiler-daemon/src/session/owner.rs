@@ -41,7 +41,7 @@ use super::{
     pace::{Pace, TICK_NS},
     picture::SessionInfo,
     refusal::kernel_refusal,
-    running::{OPENING_NS, Opening, Running, answer},
+    running::{CallTurns, OPENING_NS, Opening, Running, answer},
     split_off,
     state::Session,
     symbols::{Symbols, Wanted},
@@ -270,6 +270,7 @@ impl Owner {
                 keep_until_ns: 0,
                 first_records_ns: 0,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
+                turns: CallTurns::default(),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
             });

@@ -26,6 +26,7 @@ use super::{
     outlet::Outlet,
     picture::{Cost, ExitMethod, FunctionInfo},
     readings::Readings,
+    recorded_calls::RecordedTurn,
     sampling::Sampling,
     span_losses::{OwnLosses, SpanLosses},
     steps::RunningStep,
@@ -104,6 +105,15 @@ pub struct RecordedExpression {
     pub expression: Arc<str>,
     /// Empty where it is not known.
     pub type_name: Arc<str>,
+}
+
+/// What is recorded beyond samples, calls and hits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MoreRecords {
+    /// Waits.
+    pub waits: bool,
+    /// System calls.
+    pub syscalls: bool,
 }
 
 /// What is looked at.
@@ -359,6 +369,8 @@ pub struct RecordBatch {
     pub records: Arc<Vec<Recorded>>,
     /// Each probe's counts.
     pub readings: Arc<Vec<ProbeReading>>,
+    /// System calls by when they returned, where these are recorded.
+    pub turns: Vec<Arc<RecordedTurn>>,
     /// Who was off the CPU, where waits are recorded; the same as long as it was not looked at again.
     pub off_cpu: Option<Arc<OffAtFirst>>,
     /// Each place's.
@@ -375,6 +387,8 @@ pub struct RecordBatch {
     pub dropped: u64,
     /// Waits lost since then, for the same reasons. No call waits for one.
     pub waits_dropped: u64,
+    /// System calls of turns lost since then, as of those that waited.
+    pub calls_dropped: u64,
     /// What the daemon costs.
     pub cost: Cost,
     /// Why it is the last one.
@@ -398,6 +412,8 @@ pub struct Moment<'a> {
 struct Reader {
     /// Waits are recorded for it.
     waits: bool,
+    /// System calls are, from then on.
+    calls_from_ns: Option<u64>,
     outlet: Outlet<RecordBatch>,
     /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
     frames: usize,
@@ -405,6 +421,19 @@ struct Reader {
     dropped: u64,
     /// Waits among that.
     waits_dropped: u64,
+    /// System calls of the turns that it missed.
+    calls_dropped: u64,
+}
+
+impl Reader {
+    /// Those of these turns that are its own.
+    fn turns(&self, turns: &[Arc<RecordedTurn>]) -> Vec<Arc<RecordedTurn>> {
+        let Some(from_ns) = self.calls_from_ns else {
+            return Vec::new();
+        };
+        let own = turns.iter().filter(|turn| turn.from_ns >= from_ns);
+        own.cloned().collect()
+    }
 }
 
 /// The records of a session, while they are kept by anybody.
@@ -418,6 +447,8 @@ pub struct Recorder {
     too_many: u64,
     /// Waits that were lost of them.
     too_many_waits: u64,
+    /// System calls by when they returned.
+    turns: Vec<Arc<RecordedTurn>>,
     from_ns: u64,
     /// Who was off the CPU when that was looked at last, once waits are told.
     off_cpu: Option<Arc<OffAtFirst>>,
@@ -433,6 +464,7 @@ impl Recorder {
             waits: 0,
             too_many: 0,
             too_many_waits: 0,
+            turns: Vec::new(),
             from_ns: now_ns,
             off_cpu: None,
         }
@@ -449,16 +481,18 @@ impl Recorder {
     }
 
     /// Opens a stream. Its first batch is of the time from now on.
-    pub fn watch(&mut self, waits: bool, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
+    pub fn watch(&mut self, more: MoreRecords, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
         // What came before belongs to the others.
         self.publish(moment);
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
         let reader = Reader {
-            waits,
+            waits: more.waits,
+            calls_from_ns: more.syscalls.then_some(moment.now_ns),
             outlet,
             frames: 0,
             dropped: 0,
             waits_dropped: 0,
+            calls_dropped: 0,
         };
         self.readers.push(reader);
         // What is counted already is the beginning.
@@ -469,6 +503,16 @@ impl Recorder {
     /// Whether waits are recorded for anybody.
     pub fn has_waits(&self) -> bool {
         self.readers.iter().any(|reader| reader.waits)
+    }
+
+    /// Whether system calls are recorded for anybody.
+    pub fn has_calls(&self) -> bool {
+        self.readers.iter().any(|reader| reader.calls_from_ns.is_some())
+    }
+
+    /// Takes system calls of turns behind one another.
+    pub fn take_turns(&mut self, turns: Vec<RecordedTurn>) {
+        self.turns.extend(turns.into_iter().map(Arc::new));
     }
 
     /// Whether it is to be looked again who is off the CPU, so that what came long ago is not needed to understand the rest.
@@ -552,6 +596,7 @@ impl Recorder {
         self.publish_from(moment, 0);
         self.records.clear();
         self.waits = 0;
+        self.turns.clear();
         self.from_ns = moment.now_ns;
     }
 
@@ -569,6 +614,7 @@ impl Recorder {
             counts: moment.readings.hit_counts(place.probe),
         });
         let batch = RecordBatch {
+            turns: Vec::new(),
             off_cpu: self.off_cpu.clone(),
             hits: Arc::new(hits.collect()),
             trace: moment.trace,
@@ -583,13 +629,18 @@ impl Recorder {
             own: moment.own,
             dropped: self.too_many,
             waits_dropped: self.too_many_waits,
+            calls_dropped: 0,
             cost: moment.cost,
             ended: moment.ended.cloned(),
         };
         let waits = self.waits as u64;
         let records = batch.records.len() as u64 - waits;
         for reader in self.readers.iter_mut().skip(first) {
+            let turns = reader.turns(&self.turns);
+            let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
             let batch = RecordBatch {
+                turns,
+                calls_dropped: reader.calls_dropped,
                 off_cpu: batch.off_cpu.clone().filter(|_| reader.waits),
                 frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
@@ -607,6 +658,7 @@ impl Recorder {
             } else {
                 reader.dropped += records;
                 reader.waits_dropped += waits;
+                reader.calls_dropped += calls;
             }
         }
     }
@@ -620,6 +672,11 @@ mod tests {
 
     use super::*;
     use crate::session::replay::RecordedCounts;
+
+    const WAITS: MoreRecords = MoreRecords {
+        waits: true,
+        syscalls: false,
+    };
 
     fn recorder() -> Recorder {
         let scope = RecordedScope {
@@ -703,7 +760,7 @@ mod tests {
     fn a_flood_of_waits_leaves_room_for_calls_and_the_other_way_round() {
         let mut recorder = recorder();
         let readings = RecordedCounts::default();
-        let mut stream = recorder.watch(true, &moment(&readings));
+        let mut stream = recorder.watch(WAITS, &moment(&readings));
         stream.try_recv().unwrap();
         let most = MAX_WAITS as u64;
         for _ in 0..MAX_WAITS + 5 {
@@ -723,7 +780,7 @@ mod tests {
     fn threads_off_the_cpu_beyond_those_that_are_told_are_counted() {
         let mut recorder = recorder();
         let readings = RecordedCounts::default();
-        let mut stream = recorder.watch(true, &moment(&readings));
+        let mut stream = recorder.watch(WAITS, &moment(&readings));
         stream.try_recv().unwrap();
         let threads = (0..).take(MAX_OFF_CPU + 3).map(|tid| ThreadId { tgid: 1, tid });
         recorder.set_off_cpu(OffAtFirst {

@@ -19,11 +19,12 @@ use super::{
     split_off,
     state::{ProbeCosts, Session},
     symbols::{Dropped, Symbols, Wanted},
+    system_calls::{self, TakenTurn},
 };
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Engine, KernelError, Record, StillOff},
+    kernel::{Engine, KernelError, OpenSystemCall, Record, StillOff},
 };
 
 /// Longest wait for unwind tables before stacks are taken.
@@ -70,8 +71,21 @@ pub struct Running {
     /// Until then the first records of a session are looked for.
     pub first_records_ns: u64,
     pub pace: Pace,
+    /// Which turns of counting system calls are to be taken.
+    pub turns: CallTurns,
     pub next_tick_ns: u64,
     pub next_read_ns: u64,
+}
+
+/// When turns of counting system calls began.
+#[derive(Default)]
+pub struct CallTurns {
+    /// The first that was not taken.
+    untaken_ns: u64,
+    /// The one that goes on.
+    current_ns: u64,
+    /// Calls that had not returned when it began, where that was looked at.
+    open: Option<Vec<OpenSystemCall>>,
 }
 
 /// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
@@ -263,17 +277,42 @@ impl Running {
     /// by them.
     pub fn end_turn(&mut self, now_ns: u64) {
         self.engine.turn_calls(true);
+        self.turns.current_ns = now_ns.max(self.turns.current_ns);
+        self.turns.open = None;
         while self.drain(now_ns) == MAX_RECORDS {}
+    }
+
+    /// Begins another turn; `is_recorded`: with what had not returned by then.
+    pub fn next_turn(&mut self, is_recorded: bool) {
+        self.engine.turn_calls(false);
+        self.turns.current_ns = monotonic_ns();
+        self.turns.open = is_recorded.then(|| open_calls(&self.engine));
     }
 
     /// Gives sessions what was counted of system calls in earlier turns, and has the stacks named that are new to them.
     pub fn take_calls<'a>(&mut self, sessions: impl Iterator<Item = &'a mut Session>, now_ns: u64) {
-        let counted = self.engine.take_calls().unwrap_or_else(|error| {
-            tracing::warn!(%error, "system calls could not be read");
-            Vec::new()
-        });
+        let from_ns = std::mem::replace(&mut self.turns.untaken_ns, self.turns.current_ns);
+        let to_ns = self.turns.current_ns;
+        let mut open = self.turns.open.take();
+        let (counted, is_read) = match self.engine.take_calls() {
+            Ok(counted) => (counted, true),
+            Err(error) => {
+                tracing::warn!(%error, "system calls could not be read");
+                (Vec::new(), false)
+            }
+        };
+        let lost = system_calls::losses(&self.engine);
         for session in sessions {
             session.take_calls(&counted);
+            if is_read && session.records_calls() {
+                session.record_calls(&TakenTurn {
+                    counted: &counted,
+                    from_ns,
+                    to_ns,
+                    open: open.get_or_insert_with(|| open_calls(&self.engine)),
+                    lost: &lost,
+                });
+            }
             let (stacks, groupings) = session.unnamed_callers(&self.engine);
             for (tgid, stack) in &stacks {
                 if stack.user.flags & SampleHeader::USER_NO_TABLE != 0 {
@@ -364,6 +403,14 @@ fn batches(records: Vec<Record>) -> impl Iterator<Item = Vec<Record>> {
         let mut batch = Vec::with_capacity(rest.len().min(BATCH));
         batch.extend(rest.by_ref().take(BATCH));
         (!batch.is_empty()).then_some(batch)
+    })
+}
+
+/// System calls that have not returned.
+pub fn open_calls(engine: &Engine) -> Vec<OpenSystemCall> {
+    engine.open_calls().unwrap_or_else(|error| {
+        tracing::warn!(%error, "open system calls could not be read");
+        Vec::new()
     })
 }
 

@@ -3,7 +3,7 @@
 //! See `docs/internals/system-calls.md` for how system calls are counted.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -15,6 +15,8 @@ use super::{
     ending::Ending,
     flame::Moment,
     picture::{Cost, Losses},
+    recorded_calls::{CallsToRecord, CountedTurn, RecordedTurn},
+    records::GROUPINGS,
 };
 use crate::kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSystemCall, SharedStack};
 
@@ -53,6 +55,12 @@ struct CallerStack {
     asked: Groupings,
 }
 
+/// Why calls are not counted.
+pub const CALL_LOSSES: [&str; 3] = ["syscall_limit", "syscall_open_limit", "syscall_missed"];
+
+/// What calls are counted by whose stack is not told apart.
+pub const STACKS_FULL: &str = "syscall_stacks_full";
+
 /// Stacks to be named, each with its process.
 pub type UnnamedStacks = Vec<(u32, Arc<SharedStack>)>;
 
@@ -67,6 +75,21 @@ pub struct WatchedCalls {
     /// The target.
     pids: HashSet<u32>,
     before: Losses,
+    /// Those that are on their way into recordings, while there are any.
+    to_record: Option<CallsToRecord>,
+}
+
+/// What was counted in a turn, of all processes and sessions.
+pub struct TakenTurn<'a> {
+    pub counted: &'a [CountedCalls],
+    /// `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// The same.
+    pub to_ns: u64,
+    /// Calls that had not returned at its end.
+    pub open: &'a [OpenSystemCall],
+    /// Losses since the programs were loaded.
+    pub lost: &'a Losses,
 }
 
 /// Which calls are counted.
@@ -91,6 +114,7 @@ impl WatchedCalls {
             since_ns: None,
             pids: pids.iter().copied().collect(),
             before: losses(engine),
+            to_record: None,
         }
     }
 
@@ -137,6 +161,56 @@ impl WatchedCalls {
                 asked: Groupings::default(),
             });
         }
+    }
+
+    /// Has what is counted from now on recorded.
+    pub fn begin_recording(&mut self, engine: &Engine) {
+        self.to_record
+            .get_or_insert_with(|| CallsToRecord::new(losses(engine)));
+    }
+
+    /// Records nothing more.
+    pub fn end_recording(&mut self) {
+        self.to_record = None;
+    }
+
+    /// Takes a turn, to be recorded.
+    pub fn record(&mut self, taken: &TakenTurn<'_>) {
+        let Some(since_ns) = self.since_ns.filter(|since_ns| *since_ns < taken.to_ns) else {
+            return;
+        };
+        let from_ns = taken.from_ns.max(since_ns);
+        let mut turn = CountedTurn::new(from_ns, taken.to_ns, self.own_open(taken.open));
+        for counted in taken.counted {
+            if self.is_own(counted.tgid, counted.views) {
+                turn.add(counted);
+            }
+        }
+        if let Some(to_record) = &mut self.to_record {
+            to_record.take(turn, taken.lost);
+        }
+    }
+
+    /// Turns that can be recorded by now; all of them where none comes after these.
+    pub fn recorded(&mut self, now_ns: u64, all: bool) -> Vec<RecordedTurn> {
+        let Some(to_record) = &mut self.to_record else {
+            return Vec::new();
+        };
+        let groupings: Groupings = GROUPINGS.into_iter().collect();
+        let stacks = &self.stacks;
+        to_record.give(now_ns, all, |id| {
+            let names = stacks.get(&id).map(|caller| &caller.names);
+            names.filter(|names| names.have(groupings)).cloned()
+        })
+    }
+
+    /// Its own of these calls, by their kind.
+    fn own_open(&self, open: &[OpenSystemCall]) -> BTreeMap<CallNumber, u64> {
+        let mut open_of = BTreeMap::new();
+        for call in open.iter().filter(|call| self.is_own(call.tgid, call.views)) {
+            *open_of.entry(call.call).or_default() += 1;
+        }
+        open_of
     }
 
     /// Takes no more calls of a process.
@@ -192,10 +266,7 @@ impl WatchedCalls {
         moment: &Moment<'_>,
         open: &[OpenSystemCall],
     ) -> SyscallsPicture {
-        let mut open_of: HashMap<CallNumber, u64> = HashMap::new();
-        for call in open.iter().filter(|call| self.is_own(call.tgid, call.views)) {
-            *open_of.entry(call.call).or_default() += 1;
-        }
+        let open_of = self.own_open(open);
         let stack_of = |id: u64| {
             let caller = self.stacks.get(&id);
             let names = caller.and_then(|caller| caller.names.of(by));
@@ -205,7 +276,7 @@ impl WatchedCalls {
         for (reason, count) in &mut lost {
             *count -= self.before.get(reason).copied().unwrap_or(0).min(*count);
         }
-        lost.insert("syscall_stacks_full", self.calls.unplaced());
+        lost.insert(STACKS_FULL, self.calls.unplaced());
         lost.retain(|_, count| *count > 0);
         SyscallsPicture {
             seq: 0,
@@ -225,11 +296,11 @@ impl WatchedCalls {
 }
 
 /// Calls that were not counted, by reason, since the programs were loaded.
-fn losses(engine: &Engine) -> Losses {
-    [
-        ("syscall_limit", engine.counter(Counter::SyscallLimit)),
-        ("syscall_open_limit", engine.counter(Counter::SyscallOpenLimit)),
-        ("syscall_missed", engine.missed_calls()),
-    ]
-    .into()
+pub fn losses(engine: &Engine) -> Losses {
+    let counts = [
+        engine.counter(Counter::SyscallLimit),
+        engine.counter(Counter::SyscallOpenLimit),
+        engine.missed_calls(),
+    ];
+    CALL_LOSSES.into_iter().zip(counts).collect()
 }

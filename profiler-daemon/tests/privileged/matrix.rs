@@ -6,7 +6,7 @@ use std::{fmt::Write as _, path::Path};
 use profiler_daemon::{
     kernel::Counter,
     session::{
-        Caller, Estimated, FlameRequest, FlameTimes, Library, Looks, NewSession, Reason, ScopeEdit,
+        Caller, Estimated, FlameRequest, FlameTimes, Library, Looks, MoreRecords, NewSession, Reason, ScopeEdit,
         SessionError, TargetSpec, TimelineRequest, list_functions, may_look, sources,
     },
 };
@@ -203,7 +203,7 @@ fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<Ask
         ),
         asked(
             "record",
-            runtime.block_on(handle.watch_records(caller, name(), false)),
+            runtime.block_on(handle.watch_records(caller, name(), MoreRecords::default())),
         ),
         asked(
             "dry run of an edit",

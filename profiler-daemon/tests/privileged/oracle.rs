@@ -19,8 +19,8 @@ use std::{
 };
 
 use profiler_daemon::session::{
-    FlamePicture, FlameTimes, FunctionInfo, LatencyPicture, Library, RecordBatch, SessionError, TargetSpec,
-    list_functions,
+    FlamePicture, FlameTimes, FunctionInfo, LatencyPicture, Library, MoreRecords, RecordBatch, SessionError,
+    TargetSpec, list_functions,
 };
 use profiler_symbolize::Grouping;
 use profiler_testkit::{Random, has_program, skipped};
@@ -112,7 +112,9 @@ fn look(service: &Service, pid: u32, asked: Asked, scope: String) -> Result<Seen
     let session = service.attach(pid, &scope)?;
     let mut latency = service.watch_latency(&session);
     let mut flame = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OnCpu);
-    let watching = service.handle.watch_records(ROOT, session.name.clone(), false);
+    let watching = service
+        .handle
+        .watch_records(ROOT, session.name.clone(), MoreRecords::default());
     let mut batches = service.runtime.block_on(watching)?;
     let begin_ns = now_ns();
     drop(stopped);

@@ -60,9 +60,12 @@ pub struct RecordArgs {
     /// Hits.
     #[command(flatten)]
     pub hits: RecordedHitsArgs,
-    /// Counters and waits.
+    /// Counters.
     #[command(flatten)]
     pub over_time: RecordedOverTimeArgs,
+    /// Waits and system calls.
+    #[command(flatten)]
+    pub more: RecordedMoreArgs,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
@@ -115,7 +118,15 @@ pub struct RecordedOverTimeArgs {
     /// Count each thread by itself as well. Implies --timeline
     #[arg(long)]
     pub threads: bool,
+}
+
+/// What is recorded of the kernel's own.
+#[derive(Args, Debug)]
+pub struct RecordedMoreArgs {
     /// Record waits as well, each with who ended it, for `waits --from`
     #[arg(long)]
     pub waits: bool,
+    /// Count system calls and record who made them as well, for `syscalls --from`
+    #[arg(long)]
+    pub syscalls: bool,
 }

@@ -56,17 +56,6 @@ pub struct FromMoreArgs {
     pub time: Option<RecordedTime>,
 }
 
-/// A recording in place of a process, of a verb that needs the process: refused with what answers instead.
-#[derive(Args, Debug, Default)]
-pub struct NotFromArgs {
-    /// Refused.
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub from: Option<PathBuf>,
-    /// Refused with it.
-    #[arg(long, value_name = "A..B", requires = "from", hide = true)]
-    pub time: Option<String>,
-}
-
 /// A part of a recording, since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedTime {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     super::duration::{self, Span},
-    Color, HostArgs, NotFromArgs, ProbingArgs, TargetArgs,
+    Color, FromMoreArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler syscalls`.
@@ -17,9 +17,9 @@ pub struct SyscallsArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// No recording.
+    /// A recording instead.
     #[command(flatten)]
-    pub recording: NotFromArgs,
+    pub recording: FromMoreArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols"])]
     pub session: Option<String>,

@@ -41,8 +41,7 @@ pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
         keep: Keep::default(),
         redact: args.redact,
         on: Vec::new(),
-        counters: None,
-        waits: false,
+        more: v1::WatchRecordsRequest::default(),
         after: Duration::ZERO,
     })
 }
@@ -160,8 +159,12 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         },
         redact: args.redact,
         on,
-        counters,
-        waits: args.over_time.waits,
+        more: v1::WatchRecordsRequest {
+            session: String::new(),
+            counters,
+            waits: args.more.waits,
+            syscalls: args.more.syscalls,
+        },
         after: args.after.0,
     })
 }

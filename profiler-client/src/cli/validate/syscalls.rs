@@ -8,11 +8,14 @@ use super::{
         exit::Failure,
         request::Syscalls,
     },
-    session::watched,
+    session::{recorded, watched},
 };
 
 pub(super) fn syscalls(args: SyscallsArgs) -> Result<Syscalls, Failure> {
-    let session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
+    let session = match recorded(&args.recording, args.scope.as_ref())? {
+        Some(session) => session,
+        None => watched(args.session, args.target, args.scope, args.probing, &args.symbols)?,
+    };
     Ok(Syscalls {
         session,
         duration: args.duration.map(|span| span.0),

@@ -99,6 +99,7 @@ impl Pane {
                 | Self::Losses
                 | Self::Spans
                 | Self::Waits
+                | Self::Syscalls
                 | Self::Timeline
                 | Self::Hits
         )

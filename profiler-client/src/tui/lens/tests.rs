@@ -850,7 +850,7 @@ fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
         (lens.scope.as_str(), lens.pane),
         ("handle[>= p95]", Pane::Difference)
     );
-    for pane in [Pane::Source, Pane::Explain, Pane::Syscalls] {
+    for pane in [Pane::Source, Pane::Explain] {
         do_all(&mut lens, &mut service, Action::Show(pane));
         let notice = lens.notice.clone().unwrap_or_default();
         assert!(notice.starts_with("Recordings have no "), "{pane:?}: {notice}");

@@ -43,8 +43,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         let mut client = connection.views();
         let watch = v1::WatchRecordsRequest {
             session: attached.session.name.clone(),
-            counters: request.counters.clone(),
-            waits: request.waits,
+            ..request.more.clone()
         };
         let stream = client.watch_records(watch).await?.into_inner();
         let target = target::label(&connection, &attached.session).await;
@@ -94,7 +93,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     ));
     if recorder.dropped() > 0 {
         note(&format!(
-            "warning: {} samples, ends of calls and hits came faster than they could be written, and are not in the file.",
+            "warning: {} samples, ends of calls, hits, waits and system calls came faster than they could be written, and are not in the file.",
             units::count(recorder.dropped())
         ));
     }

@@ -9,7 +9,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use profiler_daemon::{ColumnWriter, Summaries, Summarizer, session::WAITS_DROPPED};
+use profiler_daemon::{
+    ColumnWriter, Summaries, Summarizer,
+    session::{CALLS_DROPPED, WAITS_DROPPED},
+};
 use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
@@ -222,6 +225,9 @@ impl Recorder {
             message.records.clear();
             message.hits.clear();
             message.waits.clear();
+            let calls = message.syscalls.drain(..).flat_map(|turn| turn.calls);
+            let calls = calls.map(|calls| calls.calls).sum::<u64>();
+            *message.counters.entry(CALLS_DROPPED.to_owned()).or_default() += calls;
             message.counted = None;
         }
         if message.begins_anew {
@@ -281,8 +287,8 @@ impl Recorder {
         if let Some(hits) = &mut self.taken.hits {
             *hits += message.hits.len() as u64;
         }
-        let waits = message.counters.get(WAITS_DROPPED).copied().unwrap_or(0);
-        self.dropped += message.dropped + waits;
+        let lost = [WAITS_DROPPED, CALLS_DROPPED].map(|name| message.counters.get(name));
+        self.dropped += message.dropped + lost.into_iter().flatten().sum::<u64>();
         self.taken.to_ns = message.to_ns;
     }
 

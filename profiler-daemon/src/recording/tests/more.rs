@@ -103,6 +103,7 @@ pub fn next(target: &mut Target) -> RecordBatch {
 
 pub fn with_more(target: &Target, batch: RecordBatch) -> RecordBatch {
     RecordBatch {
+        turns: vec![Arc::new(syscalls::turn(target, batch.from_ns, batch.to_ns))],
         off_cpu: Some(Arc::new(OffAtFirst {
             since_ns: BEGIN_NS,
             threads: HashSet::from([MAIN]),
@@ -292,9 +293,15 @@ fn what_was_not_recorded_is_refused_with_the_flag_that_records_it() {
     let trace = replay.runtime.block_on(trace).unwrap_err().to_string();
     let timeline = replay.handle.watch_timeline(ROOT, session.clone(), request);
     let timeline = replay.runtime.block_on(timeline).unwrap_err().to_string();
-    let waits = replay.handle.watch_waits(ROOT, session, 1);
+    let waits = replay.handle.watch_waits(ROOT, session.clone(), 1);
     let waits = replay.runtime.block_on(waits).unwrap_err().to_string();
-    for (said, flag) in [(trace, "--trace"), (timeline, "--timeline"), (waits, "--waits")] {
+    let syscalls = replay.syscalls(&session, Grouping::Function).unwrap_err();
+    for (said, flag) in [
+        (trace, "--trace"),
+        (timeline, "--timeline"),
+        (waits, "--waits"),
+        (syscalls, "--syscalls"),
+    ] {
         assert!(said.contains(flag), "{said}");
     }
 }

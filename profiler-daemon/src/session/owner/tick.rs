@@ -132,7 +132,7 @@ impl Owner {
             && self.sessions.values().any(Session::watches_calls)
         {
             running.take_calls(self.sessions.values_mut(), now_ns);
-            running.engine.turn_calls(false);
+            running.next_turn(self.sessions.values().any(Session::records_calls));
         }
     }
 

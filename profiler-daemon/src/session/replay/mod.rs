@@ -12,6 +12,7 @@
 //! | `hits` | which of the recorded hits are shown |
 //! | `play` | one way through the recording |
 //! | `spans` | the slowest calls |
+//! | `syscalls` | system calls, and who makes them |
 //! | `taken` | losses, what is missing, and where the part ends, of waits and of slow calls |
 //! | `summed` | which questions a minute's sums answer |
 //! | `waits` | who was waited for |
@@ -28,6 +29,7 @@ mod hits;
 mod play;
 mod spans;
 mod summed;
+mod syscalls;
 mod taken;
 mod waits;
 
@@ -59,6 +61,7 @@ use super::{
     running::answer,
     spans::{SpansPicture, SpansRequest},
     state::{MAX_HISTORY, Terms},
+    system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
@@ -130,6 +133,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
         };
         let _ = counters::timeline(&mut recording, scope.as_ref(), part, &request, &|| true);
         let _ = waits::waits(&mut recording, scope.as_ref(), part, &|| true);
+        let _ = syscalls::syscalls(&mut recording, scope.as_ref(), part, Grouping::Function, &|| true);
         let _ = explain::explain(&mut recording, scope.as_ref(), part, &|| true);
     }
     Ok(())
@@ -486,6 +490,20 @@ impl Player {
         waits::waits(&mut self.recording, scope.as_ref(), part, is_awaited)
     }
 
+    /// The system calls of a session, by who makes them.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, or they were not recorded or cannot be read.
+    pub fn syscalls(
+        &mut self,
+        name: &str,
+        by: Grouping,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+        let (scope, part) = self.part_of(name, "system calls")?;
+        syscalls::syscalls(&mut self.recording, scope.as_ref(), part, by, is_awaited)
+    }
+
     /// What slow calls of a session do that others do not.
     ///
     /// # Errors
@@ -639,7 +657,7 @@ fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result
 pub fn not_recorded() -> SessionError {
     SessionError::new(
         Reason::ArgumentInvalid,
-        "a recording has flame graphs, latency, the slowest calls and why calls were slow, and the hits, counters and waits that were asked for: for other views, run the command on the process itself",
+        "a recording has flame graphs, latency, the slowest calls and why calls were slow, and the hits, counters, waits and system calls that were asked for: for other views, run the command on the process itself",
     )
 }
 

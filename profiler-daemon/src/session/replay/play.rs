@@ -25,6 +25,7 @@ use super::{
             SlowCall,
         },
         population::{Calls, JoinedCalls},
+        recorded_calls::CALLS_DROPPED,
         records::{Recorded, RecordedSample, RecordedScope, WAITS_DROPPED},
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
@@ -1108,7 +1109,7 @@ pub fn is_counter(name: &str) -> bool {
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
     let own = OwnLosses::default().counters();
-    if name == WAITS_DROPPED {
+    if name == WAITS_DROPPED || name == CALLS_DROPPED {
         return true;
     }
     let mut known = sampling

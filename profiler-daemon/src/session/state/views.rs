@@ -8,7 +8,7 @@ mod flame;
 mod latency;
 mod records;
 mod spans;
-mod syscalls;
+pub(in super::super) mod syscalls;
 mod timeline;
 mod trace;
 pub(in super::super) mod unknown;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use profiler_scope::Step;
 use profiler_symbolize::Frame;
 use tokio::sync::mpsc;
 
-use super::{Live, Tick, View};
+use super::{Live, Tick, View, syscalls::SYSCALLS, unknown::refuse_unknown};
 use crate::{
     kernel::{Engine, Times},
     session::{
@@ -13,7 +14,8 @@ use crate::{
         cost::monotonic_ns,
         error::{Reason, SessionError},
         picture::FlameTimes,
-        records::{GROUPINGS, Moment, OffAtFirst, RecordBatch, RecordedScope, Recorder},
+        records::{GROUPINGS, Moment, MoreRecords, OffAtFirst, RecordBatch, RecordedScope, Recorder},
+        refusal::kernel_refusal,
         sampling::Sampling,
         span_losses::SpanLosses,
         state::Session,
@@ -23,10 +25,20 @@ use crate::{
     },
 };
 
+/// Refuses scopes of which no recorded table of system calls would be shown. They are counted in calls of any duration: that can be left
+/// out afterwards.
+fn refuse_unrecordable(steps: &[&Step]) -> Result<(), SessionError> {
+    let mut steps: Vec<Step> = steps.iter().map(|step| (*step).clone()).collect();
+    for step in &mut steps {
+        step.predicates.clear();
+    }
+    refuse_unknown(&steps.iter().collect::<Vec<_>>(), SYSCALLS)
+}
+
 /// A client asks for them.
 pub struct Records {
-    /// Waits are recorded, too.
-    waits: bool,
+    /// What is recorded, too.
+    more: MoreRecords,
 }
 
 impl View for Records {
@@ -39,15 +51,23 @@ impl View for Records {
     fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
         let Live {
             session,
+            others,
             running,
             now_ns,
-            ..
         } = live;
         if session.is_of_line() && !session.shows_hits() {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
                 "a recording of a line needs a session that records hits: make one with `profiler session new --trace`",
             ));
+        }
+        if self.more.syscalls {
+            refuse_unrecordable(&session.asked_steps())?;
+            if session.watches_calls() {
+                // What is counted already is not of this recording.
+                running.end_turn(now_ns);
+                running.take_calls(others.values_mut().chain([&mut *session]), now_ns);
+            }
         }
         let mut recorder = match session.records.take() {
             Some(recorder) => recorder,
@@ -59,8 +79,15 @@ impl View for Records {
             running.symbols.dropped(),
             now_ns,
         );
-        let stream = recorder.watch(self.waits, &session.records_moment(&tick));
+        let stream = recorder.watch(self.more, &session.records_moment(&tick));
         session.records = Some(recorder);
+        if self.more.syscalls {
+            session
+                .settle_calls(&mut running.engine, now_ns)
+                .map_err(|error| kernel_refusal(&error))?;
+            // The first stack may be named when the process has ended already.
+            running.symbols.meeting(session.pids(), Box::new(|| ()))();
+        }
         Ok(stream)
     }
 
@@ -97,6 +124,13 @@ impl View for Records {
         }
     }
 
+    fn accepts(session: &Session, steps: &[&Step]) -> Result<(), SessionError> {
+        if session.records_calls() {
+            refuse_unrecordable(steps)?;
+        }
+        Ok(())
+    }
+
     fn publish(session: &mut Session, tick: &Tick<'_>) {
         session.hand_over_records(tick);
     }
@@ -127,9 +161,9 @@ impl Handle {
         &self,
         caller: Caller,
         name: String,
-        waits: bool,
+        more: MoreRecords,
     ) -> Result<mpsc::Receiver<RecordBatch>, SessionError> {
-        self.watch(caller, name, Records { waits }).await
+        self.watch(caller, name, Records { more }).await
     }
 }
 
@@ -137,6 +171,11 @@ impl Session {
     /// Whether records are kept.
     pub fn is_recorded(&self) -> bool {
         self.records.is_some()
+    }
+
+    /// Whether its system calls are.
+    pub fn records_calls(&self) -> bool {
+        self.records.as_ref().is_some_and(Recorder::has_calls)
     }
 
     /// Whether hits come to be shown.
@@ -160,6 +199,7 @@ impl Session {
     ) {
         if self.is_recorded() {
             let tick = self.tick(engine, frames, dropped, now_ns);
+            self.hand_over_calls(now_ns, true);
             self.hand_over_records(&tick);
         }
     }
@@ -190,9 +230,17 @@ impl Session {
         if !tick.is_last() {
             self.look_off_cpu(tick.now_ns);
         }
+        self.hand_over_calls(tick.now_ns, tick.is_last());
         let moment = self.records_moment(tick);
         if let Some(recorder) = &mut self.records {
             recorder.publish(&moment);
+        }
+    }
+
+    /// Hands over what was counted of system calls, where it is known who made them; all of it where nothing comes after it.
+    fn hand_over_calls(&mut self, now_ns: u64, all: bool) {
+        if let (Some(recorder), Some(calls)) = (&mut self.records, &mut self.calls) {
+            recorder.take_turns(calls.recorded(now_ns, all));
         }
     }
 

@@ -16,15 +16,19 @@ use crate::{
         command::{Caller, Handle},
         cost::monotonic_ns,
         error::SessionError,
+        records::GROUPINGS,
         refusal::kernel_refusal,
+        replay::Player,
+        running::open_calls,
         state::Session,
         steps::RunningStep,
-        system_calls::{CallView, SyscallsPicture, UnnamedStacks, WatchedCalls},
+        system_calls::{CallView, SyscallsPicture, TakenTurn, UnnamedStacks, WatchedCalls},
         watchers::Streams,
     },
 };
 
-const SYSCALLS: Unknown = Unknown {
+/// What is refused.
+pub const SYSCALLS: Unknown = Unknown {
     by_duration: "system calls cannot be filtered by the duration of the call around them, which is unknown until it ends: remove the condition on it",
     by_return: "system calls cannot be filtered by what the call around them returns, which is unknown until it ends: remove the condition on it",
     at_line: "system calls are those of a function or a call, not of a line: put its function in front of it, as in f/main.cc:1310",
@@ -65,6 +69,15 @@ impl View for Syscalls {
         Ok(stream)
     }
 
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.syscalls(session, self.by, is_awaited)
+    }
+
     fn streams(session: &Session) -> &dyn Streams {
         &session.streams.syscalls
     }
@@ -81,7 +94,7 @@ impl View for Syscalls {
     }
 
     fn accepts(session: &Session, steps: &[&Step]) -> Result<(), SessionError> {
-        if !session.watches_calls() {
+        if session.streams.syscalls.is_empty() {
             return Ok(());
         }
         refuse_unknown(steps, SYSCALLS)
@@ -98,10 +111,7 @@ impl View for Syscalls {
     fn publish(session: &mut Session, tick: &Tick<'_>) {
         let (scope, own) = (Arc::clone(&session.scope_text), session.own_losses());
         let Some(calls) = &session.calls else { return };
-        let open = tick.engine.open_calls().unwrap_or_else(|error| {
-            tracing::warn!(%error, "open system calls could not be read");
-            Vec::new()
-        });
+        let open = open_calls(tick.engine);
         let moment = tick.moment(&scope, &own);
         let streams = &mut session.streams.syscalls;
         streams.publish(tick.now_ns, tick.is_last(), |by, seq| {
@@ -130,9 +140,9 @@ impl Handle {
 }
 
 impl Session {
-    /// Whether somebody watches its system calls.
+    /// Whether somebody watches or records its system calls.
     pub fn watches_calls(&self) -> bool {
-        !self.streams.syscalls.is_empty()
+        !self.streams.syscalls.is_empty() || self.records_calls()
     }
 
     /// The gates' bits that stand for its having all system calls counted, where calls are counted for it.
@@ -148,11 +158,23 @@ impl Session {
     ///
     /// # Errors
     /// Where too many count something in spans.
-    fn settle_calls(&mut self, engine: &mut Engine, now_ns: u64) -> Result<(), KernelError> {
+    pub(in super::super) fn settle_calls(
+        &mut self,
+        engine: &mut Engine,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
         if !self.watches_calls() {
             self.end_calls(engine);
         } else if self.calls.is_none() {
             self.begin_calls(engine, now_ns)?;
+        }
+        let is_recorded = self.records_calls();
+        if let Some(calls) = &mut self.calls {
+            if is_recorded {
+                calls.begin_recording(engine);
+            } else {
+                calls.end_recording();
+            }
         }
         Ok(())
     }
@@ -177,7 +199,10 @@ impl Session {
             None if self.steps.last().is_none() => (engine.take_gate(now_ns)?, CallView::All),
             None => (engine.take_gate(now_ns)?, CallView::InSpans),
         };
-        let calls = WatchedCalls::new(engine, gate, view, &self.pids());
+        let mut calls = WatchedCalls::new(engine, gate, view, &self.pids());
+        if self.records_calls() {
+            calls.begin_recording(engine);
+        }
         self.calls = Some(calls);
         engine.add_call_view(gate, view != CallView::All);
         if view == CallView::InSpans {
@@ -219,9 +244,17 @@ impl Session {
         }
     }
 
+    /// Takes what was counted in a turn, to be recorded.
+    pub fn record_calls(&mut self, taken: &TakenTurn<'_>) {
+        if let Some(calls) = &mut self.calls {
+            calls.record(taken);
+        }
+    }
+
     /// Stacks that system calls were made from and that have no names yet, and what to name them in.
     pub fn unnamed_callers(&mut self, engine: &Engine) -> (UnnamedStacks, Groupings) {
-        let groupings: Groupings = self.streams.syscalls.variants().collect();
+        let recorded = GROUPINGS.into_iter().filter(|_| self.records_calls());
+        let groupings: Groupings = self.streams.syscalls.variants().chain(recorded).collect();
         let calls = self.calls.as_mut();
         let unnamed = calls.map_or_else(Vec::new, |calls| calls.unnamed(engine, groupings));
         (unnamed, groupings)
