@@ -386,12 +386,10 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
     from(&["flame", "--from", &there, "-p", &pid])
         .status(2)
         .says("cannot be used with");
-    from(&["syscalls", "--from", &there, "f"])
-        .status(2)
-        .says("look at the process itself");
     from(&["spans", "--from", &there, "f"]).status(0);
     for (verb, flag) in [
         ("waits", "--waits"),
+        ("syscalls", "--syscalls"),
         ("trace", "--trace"),
         ("timeline", "--timeline"),
     ] {
@@ -760,7 +758,7 @@ fn a_redacted_recording_has_functions_and_not_whose_they_are() {
 }
 
 /// Waits until there is a file.
-fn until_there_is(file: &str) {
+pub fn until_there_is(file: &str) {
     let begin = Instant::now();
     while !fs::exists(file).unwrap() {
         assert!(begin.elapsed() < PATIENCE);
@@ -965,6 +963,11 @@ fn what_a_minute_takes() {
             name: "the same, with waits and who ended them",
             scope: Some("handle_request"),
             flags: &["--waits"],
+        },
+        Measured {
+            name: "with system calls and who made them",
+            scope: Some("handle_request"),
+            flags: &["--syscalls"],
         },
         Measured {
             name: "with calls inside of those",

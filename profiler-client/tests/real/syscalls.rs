@@ -1,11 +1,14 @@
 //! `profiler syscalls` on a real target that counts its own.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
     command::{Ended, Running, profiler, run, through},
     daemon::Daemon,
     fixture::{Fixture, small_scale, spec},
+    record::until_there_is,
 };
 
 /// Looks at a target from before its first counted call to after its last one; what it says of them.
@@ -29,8 +32,7 @@ fn watched(arguments: &[&str]) -> (Ended, Value) {
     target.run();
     let before = look();
     let ended = daemon.end(command);
-    let said = target.output.lines().find_map(|line| line.strip_prefix("calls "));
-    let said: Value = serde_json::from_str(said.unwrap()).unwrap();
+    let said = counted(&target);
     // Who joins sees all that there is as well.
     assert!(before["calls"].as_u64() >= said["asked"].as_u64().filter(|_| arguments.contains(&"ask")));
     assert_eq!(target.finish().status, Some(0));
@@ -140,4 +142,119 @@ fn conditions_on_durations_are_refused() {
     .status(2);
     assert_eq!(refused.stdout(), "");
     refused.says("remove the condition on it");
+}
+
+/// What the target itself has counted.
+fn counted(target: &Fixture) -> Value {
+    let said = target.output.lines().find_map(|line| line.strip_prefix("calls "));
+    serde_json::from_str(said.unwrap()).unwrap()
+}
+
+/// Objects but for the numbers of frames, and their summary without how long that was.
+fn comparable(ended: &Ended) -> (BTreeSet<String>, Value) {
+    let mut objects = ended.objects();
+    let mut summary = objects.pop().unwrap();
+    summary.as_object_mut().unwrap().remove("watched_ns");
+    (objects.iter().map(Value::to_string).collect(), summary)
+}
+
+fn from(file: &str, arguments: &[&str]) -> Ended {
+    run(profiler(
+        &[&["syscalls", "--json", "--from", file], arguments].concat(),
+    ))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_has_the_system_calls_that_were_watched() {
+    let mut target = Fixture::start("system_calls", &spec("system_calls").args);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s"])
+        .status(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let start = |arguments: &[&str]| {
+        let arguments = [arguments, &["--session", "s"]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorder = start(&["record", "--syscalls", "-o", file]);
+    until_there_is(file);
+    let groupings = ["function", "line", "module"];
+    let live = groupings.map(|by| start(&["syscalls", "--json", "--by", by]));
+    daemon.until_watched_by(4);
+    target.run();
+    let said = counted(&target);
+    assert_eq!(target.finish().status, Some(0));
+    let ended = recorder.end().status(0);
+    println!("{}", ended.stderr().trim_end());
+
+    for (by, live) in groupings.into_iter().zip(live) {
+        let (live, of_live) = comparable(&live.end().status(0));
+        let (recorded, of_recorded) = comparable(&from(file, &["--by", by]).status(0));
+        println!("{by}: {of_recorded}");
+        assert!(live.len() > 10, "{live:?}");
+        assert_eq!(recorded, live, "{by}");
+        assert_eq!(of_recorded, of_live, "{by}");
+    }
+    let whole = from(file, &[]).status(0).objects();
+    for (name, key) in [
+        ("getppid", "asked"),
+        ("clock_nanosleep", "rested"),
+        ("pread64", "fetched"),
+        ("openat", "looked"),
+    ] {
+        assert_eq!(of(&whole, "syscall", name)[0]["calls"], said[key], "{name}");
+    }
+    // Wherever it is cut, both parts have together what the whole has. Amid the time that calls were counted in, there are two.
+    let written = ended.stderr().split_once("written: ").unwrap().1;
+    let seconds: f64 = written.split(' ').next().unwrap().parse().unwrap();
+    let counted_ns = sum(&[whole.last().unwrap()], "watched_ns");
+    let cut = format!("{:.3}s", seconds - counted_ns as f64 / 2e9);
+    let parts = [format!("..{cut}"), format!("{cut}..")].map(|time| from(file, &["--time", &time]));
+    let parts = parts.map(|part| part.status(0).objects());
+    for key in ["calls", "failed", "time_ns", "watched_ns", "begun_before"] {
+        let summaries: Vec<&Value> = parts.iter().filter_map(|part| part.last()).collect();
+        println!(
+            "{cut}, {key}: {:?}",
+            summaries.iter().map(|part| &part[key]).collect::<Vec<_>>()
+        );
+        assert_eq!(sum(&summaries, key), sum(&[whole.last().unwrap()], key), "{key}");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn recorded_system_calls_are_those_inside_of_the_recorded_scope() {
+    let mut target = Fixture::start("system_calls", &spec("system_calls").args);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let record = ["record", "-p", &pid, "rest[>= p90]", "--syscalls", "-o", file];
+    let recorder = Running::start(through(&daemon.socket, &record));
+    until_there_is(file);
+    target.run();
+    let said = counted(&target);
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let objects = from(file, &["rest"]).status(0).objects();
+    println!("{}", objects.last().unwrap());
+    let slept = of(&objects, "syscall", "clock_nanosleep")[0];
+    assert_eq!(slept["calls"], said["rested"]);
+    assert!(
+        of(&objects, "syscall", "getppid").is_empty(),
+        "nothing else is inside"
+    );
+    // Which of them were slow was not known when they slept.
+    from(file, &[]).status(2).says("remove the condition on it");
+    from(file, &["ask"])
+        .status(3)
+        .says("`ask` was not recorded there");
+    assert_eq!(daemon.stop(), Some(0));
 }
