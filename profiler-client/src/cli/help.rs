@@ -62,12 +62,14 @@ pub const RECORD: &str = help!(
   profiler trace --from b.profrec --time 10s..20s
   profiler timeline --from b.profrec -o counters.svg
   profiler waits --from b.profrec
+  profiler record -p 4211 handle_request --syscalls -o c.profrec
+  profiler syscalls --from c.profrec --time 10s..20s
 
 A recording holds the data of flame graphs and latency: samples, the ends of calls in which samples
 were taken, and a histogram of durations. Which calls are slow is decided afterwards, and for which
-part of the time. Calls that conditions on values rule out are not recorded. Hits, counters and waits
-are in it where they are asked for: with a line at the end of the scope, --trace or --print, with
---timeline or -e, and with --waits."
+part of the time. Calls that conditions on values rule out are not recorded. Hits, counters, waits and
+system calls are in it where they are asked for: with a line at the end of the scope, --trace or --print,
+with --timeline or -e, with --waits, and with --syscalls."
 );
 
 /// `profiler self --help`.

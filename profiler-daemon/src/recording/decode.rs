@@ -247,9 +247,6 @@ impl Decoder {
         let has_waits = self.also.is_some_and(Also::has_waits);
         let waits = if has_waits { waits } else { Vec::new() };
         let off_cpu = off_cpu.filter(|_| has_waits);
-        let has_syscalls = self.also == Some(Also::Syscalls);
-        let syscalls = if has_syscalls { syscalls } else { Vec::new() };
-        let cost = cost.unwrap_or_default();
         Ok(Batch {
             from_ns,
             to_ns,
@@ -263,18 +260,17 @@ impl Decoder {
             threads: tasks,
             waits: self.waits(waits, from_ns)?,
             off_cpu: off_cpu.map(|told| self.off_cpu(&told)).transpose()?,
-            turns: self.turns(syscalls, frames)?,
+            turns: match self.also {
+                Some(Also::Syscalls) => self.turns(syscalls, frames)?,
+                _ => Vec::new(),
+            },
             counted: (over_time.filter(|_| self.also == Some(Also::Counters)))
                 .map(counters::read)
                 .transpose()?,
             counters: named_counters.into_iter().collect(),
             dropped,
             unknown,
-            cost: Cost {
-                cpu_share: cost.cpu_share,
-                rss_anon_bytes: cost.rss_anon_bytes,
-                kernel_share: cost.kernel_share,
-            },
+            cost: self::cost(&cost.unwrap_or_default()),
         })
     }
 
@@ -516,6 +512,15 @@ impl Decoder {
         }
         stack.reverse();
         Ok(stack)
+    }
+}
+
+/// What the daemon cost.
+fn cost(cost: &v1::Cost) -> Cost {
+    Cost {
+        cpu_share: cost.cpu_share,
+        rss_anon_bytes: cost.rss_anon_bytes,
+        kernel_share: cost.kernel_share,
     }
 }
 

@@ -51,6 +51,7 @@ pub struct RecordedTurn {
 
 impl RecordedTurn {
     /// How many calls returned, or never do.
+    #[must_use]
     pub fn total(&self) -> u64 {
         self.calls.iter().map(|calls| calls.counted.calls).sum()
     }

@@ -243,19 +243,17 @@ impl Playing<'_> {
                 "system calls are recorded four times a second, and none of these times begins in that one",
             )
         })?;
-        let mut ended = taken.ending(begin_ns).to_string();
+        let mut ended = vec![taken.ending(begin_ns).to_string()];
         if !whole || turns.missing_ns > 0 || to_ns.saturating_add(MISSING_NS) < taken.now_ns {
-            ended.push_str(&format!(
+            ended.push(format!(
                 "; the system calls are those that returned from {} s to {} s",
                 play::since(begin_ns, from_ns),
                 play::since(begin_ns, to_ns)
             ));
         }
         if turns.missing_ns > 0 {
-            ended.push_str(&format!(
-                ", without {} s that are missing",
-                play::since(0, turns.missing_ns)
-            ));
+            let missing = play::since(0, turns.missing_ns);
+            ended.push(format!(", without {missing} s that are missing"));
         }
         let dropped = taken.counted(CALLS_DROPPED);
         let mut lost = turns.lost.clone();
@@ -273,7 +271,7 @@ impl Playing<'_> {
             watched_ns: turns.watched_ns,
             lost,
             cost: taken.cost,
-            ended: Some(Ending::other(ended)),
+            ended: Some(Ending::other(ended.concat())),
         };
         Ok(Watchers::single((), |(), seq| SyscallsPicture {
             seq,
