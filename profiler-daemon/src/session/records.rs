@@ -666,12 +666,18 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use profiler_aggregate::waits::{Place, Waiting, Waker};
+    use profiler_aggregate::{
+        system_calls::Counted,
+        waits::{Place, Waiting, Waker},
+    };
     use profiler_common::record::SPAN_END;
     use profiler_symbolize::FrameId;
 
     use super::*;
-    use crate::session::replay::RecordedCounts;
+    use crate::{
+        kernel::CallNumber,
+        session::{recorded_calls::RecordedCalls, replay::RecordedCounts},
+    };
 
     const WAITS: MoreRecords = MoreRecords {
         waits: true,
@@ -774,6 +780,73 @@ mod tests {
         recorder.take_wait(&wait());
         let most = MAX_RECORDS as u64;
         assert_eq!(published(&mut recorder, &mut stream), [most, 1, 7, 5]);
+    }
+
+    /// System calls of a turn: so many of one kind.
+    fn turn(from_ns: u64, calls: u64) -> RecordedTurn {
+        RecordedTurn {
+            from_ns,
+            to_ns: from_ns + 1,
+            calls: vec![RecordedCalls {
+                call: CallNumber {
+                    number: 0,
+                    is_32_bit: false,
+                },
+                error: None,
+                stacks: Stacks::default(),
+                counted: Counted {
+                    calls,
+                    ..Counted::default()
+                },
+            }],
+            ..RecordedTurn::default()
+        }
+    }
+
+    #[test]
+    fn system_calls_are_given_to_those_who_asked_from_when_they_did() {
+        const CALLS: MoreRecords = MoreRecords {
+            waits: false,
+            syscalls: true,
+        };
+        let mut recorder = recorder();
+        let readings = RecordedCounts::default();
+        let mut others = recorder.watch(WAITS, &moment(&readings));
+        let mut early = recorder.watch(CALLS, &moment(&readings));
+        let later = Moment {
+            now_ns: 10,
+            ..moment(&readings)
+        };
+        let mut late = recorder.watch(CALLS, &later);
+        recorder.take_turns(vec![turn(5, 2), turn(10, 3)]);
+        recorder.publish(&later);
+        let last = |stream: &mut mpsc::Receiver<RecordBatch>| {
+            let batches = std::iter::from_fn(|| stream.try_recv().ok());
+            let turns = batches.flat_map(|batch| batch.turns);
+            turns.map(|turn| turn.total()).collect::<Vec<_>>()
+        };
+        assert!(last(&mut others).is_empty());
+        assert_eq!(last(&mut early), [2, 3]);
+        assert_eq!(last(&mut late), [3], "what came before is not of its time");
+    }
+
+    #[test]
+    fn system_calls_that_a_reader_missed_are_counted() {
+        let mut recorder = recorder();
+        let readings = RecordedCounts::default();
+        let more = MoreRecords {
+            waits: false,
+            syscalls: true,
+        };
+        let mut stream = recorder.watch(more, &moment(&readings));
+        let missed = 3;
+        for _ in 1..MAX_WAITING + missed {
+            recorder.take_turns(vec![turn(1, 2)]);
+            recorder.publish(&moment(&readings));
+        }
+        while stream.try_recv().is_ok() {}
+        recorder.publish(&moment(&readings));
+        assert_eq!(stream.try_recv().unwrap().calls_dropped, 2 * missed as u64);
     }
 
     #[test]
