@@ -258,3 +258,34 @@ fn recorded_system_calls_are_those_inside_of_the_recorded_scope() {
         .says("`ask` was not recorded there");
     assert_eq!(daemon.stop(), Some(0));
 }
+
+#[test]
+#[ignore = "needs root"]
+fn an_edit_of_the_scope_leaves_all_that_was_counted_before_in_the_recording() {
+    let mut target = Fixture::start("system_calls", &spec("system_calls").args);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s", "rest"])
+        .status(0);
+    let record = ["record", "--session", "s", "--syscalls", "-o", file];
+    let recorder = Running::start(through(&daemon.socket, &record));
+    until_there_is(file);
+    target.run();
+    daemon.profiler(&["scope", "set", "s", "ask"]).status(0);
+    let said = counted(&target);
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0);
+
+    let ended = from(file, &["rest"]).status(0).says("the scope was changed");
+    let objects = ended.objects();
+    println!("{}", objects.last().unwrap());
+    assert_eq!(
+        of(&objects, "syscall", "clock_nanosleep")[0]["calls"],
+        said["rested"]
+    );
+    assert_eq!(daemon.stop(), Some(0));
+}

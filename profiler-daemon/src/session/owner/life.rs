@@ -149,6 +149,7 @@ impl Owner {
         let pids = session.pids();
         self.admit_more(owner, Some(&name), prepared.held())?;
         self.admit(owner, &pids)?;
+        self.take_recorded_calls(&name);
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };

@@ -7,6 +7,7 @@ use crate::{
         cost::monotonic_ns,
         ending::Ending,
         error::SessionError,
+        name::SessionName,
         refusal::kernel_refusal,
         state::{ProbeCosts, Session, views::At},
     },
@@ -133,6 +134,17 @@ impl Owner {
         {
             running.take_calls(self.sessions.values_mut(), now_ns);
             running.next_turn(self.sessions.values().any(Session::records_calls));
+        }
+    }
+
+    /// Takes what was counted of system calls by now, where a session's are recorded: what comes from here on is of another scope.
+    pub(super) fn take_recorded_calls(&mut self, name: &SessionName) {
+        if let Some(running) = &mut self.running
+            && self.sessions.get(name).is_some_and(Session::records_calls)
+        {
+            let now_ns = monotonic_ns();
+            running.end_turn(now_ns);
+            running.take_calls(self.sessions.values_mut(), now_ns);
         }
     }
 

@@ -34,7 +34,7 @@ use crate::{
 const TOLD_WITHIN_NS: u64 = NAMED_WITHIN_NS + LATE_NS;
 
 /// Where the last turn ends so long before its part does, it is said.
-const MISSING_NS: u64 = 1_000_000_000;
+const MISSING_NS: u64 = 300_000_000;
 
 /// The system calls of a part.
 ///
