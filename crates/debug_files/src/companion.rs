@@ -171,12 +171,18 @@ impl Wanted {
 
 /// `.build-id/xx/yyyy.debug`
 pub fn build_id_path(build_id: &[u8]) -> PathBuf {
-    let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    let hex: String = digits
-        .filter_map(|digit| char::from_digit(digit.into(), 16))
-        .collect();
+    let hex = hex(build_id);
     let (first, rest) = hex.split_at(hex.len().min(2));
     PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
+}
+
+/// A build-id as it is written.
+#[must_use]
+pub fn hex(build_id: &[u8]) -> String {
+    let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | `reader` | whose rights decide whether one is opened |
 //! | `finder` | how all of these are found |
 //! | `companion` | the file with a module's debug information, where that was split off |
+//! | `package` | the package that a distribution has the debug information in, where it is missing |
 //! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
 //! | `debugdata` | the packed symbols within a stripped file |
@@ -25,16 +26,18 @@ mod elf;
 mod file_systems;
 mod finder;
 mod home;
+mod package;
 mod reader;
 mod sideload;
 pub mod supplement;
 mod unfolded;
 
-pub use companion::Wanted;
+pub use companion::{Wanted, hex};
 pub use elf::{Bytes, Elf, Parsed};
 pub use file_systems::is_local;
 pub use finder::{Finder, Kept, Unfold};
 pub use home::{Home, Links, open_regular};
+pub use package::{DebugPackage, MappedFile, installed_path};
 pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};
 pub use unfolded::Unfolded;

@@ -224,8 +224,7 @@ fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     }
     if stripped {
         text.push_str(
-            "; the executable's symbol table has been stripped, so that only exported names are known; its debug package has the \
-             others",
+            "; the executable's symbol table has been stripped, so that only exported names are known",
         );
     }
     text

@@ -148,11 +148,26 @@ impl From<Status> for Failure {
                 message.push_str(&escape::terminal(name));
             }
         }
+        if std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
+            message.push_str(&from_debuginfod(field("build_id")));
+        }
         Self {
             status: status_of_reason(&info.reason, status.code()),
             message,
         }
     }
+}
+
+/// How the debug information of a build comes from a server of debug information; nothing without a build-id.
+fn from_debuginfod(build_id: &str) -> String {
+    if build_id.len() < 4 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return String::new();
+    }
+    let (first, rest) = build_id.split_at(2);
+    format!(
+        "\nDEBUGINFOD_URLS is set. What a server there may have of it is installed for the target by:\n  \
+         install -D -m 644 \"$(debuginfod-find debuginfo {build_id})\" /usr/lib/debug/.build-id/{first}/{rest}.debug"
+    )
 }
 
 /// The exit status for a reason that the daemon gives.
@@ -339,6 +354,20 @@ mod tests {
             "Needs CAP_BPF: run with sudo."
         );
         assert_eq!(missing("Not allowed."), "Not allowed. Missing: CAP_BPF.");
+    }
+
+    #[test]
+    fn a_server_of_debug_information_is_asked_by_the_build_id() {
+        let hint = from_debuginfod("ab01ff");
+        assert!(
+            hint.ends_with(
+                "\n  install -D -m 644 \"$(debuginfod-find debuginfo ab01ff)\" /usr/lib/debug/.build-id/ab/01ff.debug"
+            ),
+            "{hint}"
+        );
+        for hostile in ["", "ab", "ab01;x", "$(x)ab", "../../ab", "äbcd"] {
+            assert_eq!(from_debuginfod(hostile), "", "{hostile}");
+        }
     }
 
     #[test]

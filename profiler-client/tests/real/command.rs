@@ -46,6 +46,7 @@ pub fn as_program(program: &Path, socket: &Path, arguments: &[&str]) -> Command 
         // Fixtures call what is probed as often as they can, and emulated machines are slow.
         .env("PROFILER_BUDGET", "0")
         .env_remove("NO_COLOR")
+        .env_remove("DEBUGINFOD_URLS")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -24,6 +24,7 @@ mod grouping;
 mod inlined;
 mod known;
 mod node;
+mod packages;
 mod places;
 mod record;
 mod service;

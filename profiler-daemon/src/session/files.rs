@@ -1,6 +1,11 @@
 //! The files that a target has mapped, with their functions.
 
-use std::{fs::File, ops::Add, path::PathBuf, sync::Arc};
+use std::{
+    fs::File,
+    ops::Add,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use profiler_common::instruction::Action;
 use profiler_debug_files::{Home, Rights};
@@ -11,6 +16,7 @@ use profiler_target::{
 };
 
 use super::{
+    debug_package::Remedy,
     error::{Reason, SessionError},
     library::Library,
     refusal::gone_or,
@@ -26,9 +32,18 @@ pub struct TargetFile {
     pub known: Arc<KnownFile>,
     /// What all files of the process say of its threads.
     pub threads: Arc<ThreadTables>,
+    /// The process.
+    pid: u32,
+    /// Looked for when it is first asked for.
+    remedy: OnceLock<Remedy>,
 }
 
 impl TargetFile {
+    /// What brings the debug information that it lacks.
+    pub fn remedy(&self) -> &Remedy {
+        self.remedy.get_or_init(|| Remedy::of(self.pid, self))
+    }
+
     /// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and the
     /// instruction to the kernel.
     pub fn placed(&self, file_offset: u64, action: Action) -> Action {
@@ -128,6 +143,8 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
         module,
         known,
         threads: Arc::clone(&threads),
+        pid,
+        remedy: OnceLock::new(),
     });
     Ok(files.collect())
 }

@@ -1,6 +1,6 @@
 //! From a line and expressions to the probes at it and the plans that read the values.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use profiler_common::{
     instruction::{Action, register},
@@ -136,13 +136,25 @@ pub fn look_at(
     let mapped_twice = || Refusal::Unsupported(format!("{} is mapped twice", file.shown));
     let site = file.bias(address).map(|bias| Site { address, bias });
     let site = site.ok_or_else(mapped_twice);
+    let lacks_debug_information = Cell::new(false);
     compose(
         what,
         (conditions, capture),
         |expression| is_of_end(expression, returns),
         |expression| values::lower_with(debug, site.clone()?, returns, expression),
-        |condition| require(debug, site.clone()?, returns, condition),
+        |condition| {
+            require(debug, site.clone()?, returns, condition).inspect_err(|refusal| {
+                lacks_debug_information.set(matches!(refusal, Refusal::NoDebugInformation(_)));
+            })
+        },
     )
+    .map_err(|refused| {
+        if lacks_debug_information.get() {
+            file.remedy().add_to(refused)
+        } else {
+            refused
+        }
+    })
 }
 
 /// As [`look_at`], of a place of any kind: what is known at the end there, how values are read, and how conditions are
@@ -369,10 +381,41 @@ pub fn in_files<'f, T, E>(
         }
     }
     match worst {
-        Some(error) if found.is_empty() || weight(&error) == AMBIGUOUS => Err(refusal(&error)),
-        None if found.is_empty() => Err(line_refusal(&LineError::NoLines)),
+        Some(error) if found.is_empty() || weight(&error) == AMBIGUOUS => {
+            let refused = refusal(&error);
+            Err(match bare_executable(files) {
+                Some(file) if weight(&error) <= OF_OTHERS => without_lines(file, Some(refused)),
+                _ => refused,
+            })
+        }
+        None if found.is_empty() => Err(bare_executable(files).map_or_else(
+            || line_refusal(&LineError::NoLines),
+            |file| without_lines(file, None),
+        )),
         _ => Ok(found),
     }
+}
+
+/// The executable, if it has no debug information: what is not found elsewhere may be in it.
+fn bare_executable(files: &[TargetFile]) -> Option<&TargetFile> {
+    files.first().filter(|file| !file.known.index.has_debug_info())
+}
+
+/// Why no line of a file is known, what brings it, and what can be named instead. `elsewhere` is why there is no such line in
+/// other files, where those have lines.
+fn without_lines(file: &TargetFile, elsewhere: Option<SessionError>) -> SessionError {
+    let (shown, remedy) = (&file.shown, file.remedy());
+    let name = shown.rsplit('/').next().unwrap_or_default();
+    let own = format!(
+        "{shown} has no debug information about lines: {remedy}; without it, functions can be named, and instructions by their \
+         address ({name}+0x1234)"
+    );
+    let mut refused = elsewhere.unwrap_or_else(|| SessionError::new(Reason::LineNotFound, String::new()));
+    refused.message = match refused.message.as_str() {
+        "" => own,
+        of_others => format!("{of_others}, and {own}"),
+    };
+    remedy.with_details(refused)
 }
 
 /// How much an error says: what another file cannot have does not matter.
@@ -380,12 +423,15 @@ pub fn line_weight(error: &LineError) -> u8 {
     match error {
         LineError::Elf(_) => 0,
         LineError::NoLines => 1,
-        LineError::NoSuchFile(_) => 2,
+        LineError::NoSuchFile(_) => OF_OTHERS,
         LineError::NoCode { .. } => 3,
         LineError::TooMany { .. } => 4,
         LineError::Ambiguous { .. } => AMBIGUOUS,
     }
 }
+
+/// The greatest weight of an error that says nothing of the executable, if that has no debug information.
+const OF_OTHERS: u8 = 2;
 
 /// The weight of [`LineError::Ambiguous`].
 const AMBIGUOUS: u8 = 5;
@@ -402,7 +448,7 @@ pub fn line_refusal(error: &LineError) -> SessionError {
         }
         LineError::NoLines => SessionError::new(
             Reason::LineNotFound,
-            "the target's files have no debug information about lines: install its debug package, build it with `-g`, or name a function",
+            "the target's files have no debug information about lines: build them with `-g`, or name a function",
         ),
         LineError::TooMany { .. } => SessionError::new(Reason::LimitReached, message),
         LineError::NoCode { nearest, .. } => {

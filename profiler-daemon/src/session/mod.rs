@@ -9,6 +9,7 @@
 //! | `command` | what can be asked, and the handle that asks |
 //! | `files` | the files that a target has mapped |
 //! | `split_off` | what was split off from them: symbols, debug information |
+//! | `debug_package` | what brings the debug information that a file lacks |
 //! | `list` | the functions of a process |
 //! | `census` | what is known of each process before anything is attached |
 //! | `looks` | looks at processes that may not answer |
@@ -68,6 +69,7 @@ mod chains;
 mod command;
 mod cost;
 mod counted;
+mod debug_package;
 mod division;
 mod ending;
 mod error;

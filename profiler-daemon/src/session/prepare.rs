@@ -445,9 +445,9 @@ impl Read {
         // What is in the calls is looked for in one process: the others of a session run the same file.
         let first = files.first().map_or(&[][..], Vec::as_slice);
         let explained = if explain {
-            let (subjects, too_many) = candidates::subjects(first, &scope)?;
+            let subjects = candidates::subjects(first, &scope)?;
             let (capture, features) = candidates::capture(&subjects)?;
-            Some(((subjects, too_many), capture, features))
+            Some((subjects, capture, features))
         } else {
             None
         };
@@ -491,22 +491,15 @@ impl Read {
             .enumerate()
             .map(|(number, step)| planner.step(step, scope.steps.get(number + 1), &mut warnings))
             .collect::<Result<Vec<_>, _>>()?;
-        let explain = explained
-            .as_ref()
-            .map(|((subjects, too_many), capture, features)| {
-                let only_counted = Planner {
-                    capture: None,
-                    ..planner
-                };
-                candidates::prepare(
-                    &only_counted,
-                    (subjects, *too_many),
-                    capture.clone(),
-                    features.clone(),
-                )
-            });
+        let explain = explained.as_ref().map(|(subjects, capture, features)| {
+            let only_counted = Planner {
+                capture: None,
+                ..planner
+            };
+            candidates::prepare(&only_counted, subjects, capture.clone(), features.clone())
+        });
         if let Some(expression) = divides_by {
-            by_value::require_readable(steps.last(), expression)?;
+            planner.require_readable(steps.last(), expression)?;
         }
         require_returns(steps.last())?;
         warnings::warn_of_children(&mut warnings, &processes, &steps);

@@ -54,21 +54,35 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
     };
     let message = error.to_string();
     match error {
-        PlanError::NoSuchFunction { nearest, .. } => {
-            let bare = files.first().is_some_and(|file| file.known.index.is_empty());
-            if bare && nearest.is_empty() {
-                let file = files
-                    .first()
-                    .map_or("FILE", |file| file.shown.rsplit('/').next().unwrap_or_default());
-                let message = format!(
-                    "no function is called {name}: the executable of process {} is stripped and has no function \
-                     names; install its debug package, run an executable that was built without `-s` and not stripped, or \
-                     time a function by its address: `profiler functions -p PID '{file}+0x*'` lists them",
-                    process.pid()
-                );
-                return SessionError::new(Reason::TargetStripped, message);
-            }
-            SessionError::new(Reason::FunctionNotFound, message).with("nearest", nearest.join(","))
+        PlanError::NoSuchFunction {
+            nearest, stripped, ..
+        } => {
+            let is_nameless = |file: &TargetFile| file.known.index.is_empty() && nearest.is_empty();
+            let lacks_names = |file: &&TargetFile| stripped || is_nameless(file);
+            let Some(executable) = files.first().filter(lacks_names) else {
+                let refused = SessionError::new(Reason::FunctionNotFound, message);
+                return refused.with("nearest", nearest.join(","));
+            };
+            let (name_of_file, remedy) = (executable.shown.rsplit('/').next(), executable.remedy());
+            let instead = format!(
+                "{remedy}; without it, a function can be named by its address: `profiler functions -p {} '{}+0x*'` lists them",
+                process.pid(),
+                name_of_file.unwrap_or_default()
+            );
+            let refused = if is_nameless(executable) {
+                SessionError::new(
+                    Reason::TargetStripped,
+                    format!(
+                        "no function is called {name}: the executable of process {} is stripped and has no function names; \
+                         {instead}",
+                        process.pid()
+                    ),
+                )
+            } else {
+                let refused = SessionError::new(Reason::FunctionNotFound, format!("{message}; {instead}"));
+                refused.with("nearest", nearest.join(","))
+            };
+            remedy.with_details(refused)
         }
         PlanError::NoFunctionAt { .. } => SessionError::new(Reason::FunctionNotFound, message),
         PlanError::OnlyInlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, message),

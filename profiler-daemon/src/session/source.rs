@@ -264,6 +264,9 @@ fn view(found: Found<'_>, texts: &mut Texts) -> SourceView {
             Err(why) => source.missing.insert(0, why),
         }
     }
+    if !file.known.index.has_debug_info() {
+        source.missing.push(file.remedy().to_string());
+    }
     SourceView {
         module: file.shown.clone(),
         source,

@@ -126,7 +126,8 @@ fn a_stripped_program() {
     let name = stripped(&[
         "no function is called idle_fn",
         "stripped",
-        "run an executable that was built without",
+        "install its debug package",
+        "a function can be named by its address: `profiler functions -p",
     ]);
     let glob = stripped(&["idle_*", "stripped"]);
     refused_in("idle_stripped", &[("idle_fn", name), ("idle_*", glob)]);

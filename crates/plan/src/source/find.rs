@@ -175,7 +175,7 @@ fn concrete(
     let mut body = entry.and_then(|(number, offset)| Body::read(reader, number, offset));
     if !module.has_debug_info() {
         shown.missing.push(
-            "the file has no debug information (`-g`, or a debug package): lines, variables and inlined functions are not known"
+            "the file has no debug information: lines, variables and inlined functions are not known"
                 .to_owned(),
         );
     } else if body.is_none() {

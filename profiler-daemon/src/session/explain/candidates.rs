@@ -45,14 +45,21 @@ pub struct Subject<'f> {
     source: FunctionSource,
 }
 
-/// The functions that a scope ends with, and the number of those that are too many.
+/// The functions that a scope ends with.
+pub struct Subjects<'f> {
+    /// Those that are looked into.
+    looked_into: Vec<Subject<'f>>,
+    /// The number of others, for which they are too many.
+    too_many: usize,
+    /// A file that has some, and no debug information.
+    bare: Option<&'f TargetFile>,
+}
+
+/// The functions that a scope ends with.
 ///
 /// # Errors
 /// Where it does not end with a function that is asked for a duration.
-pub fn subjects<'f>(
-    files: &'f [TargetFile],
-    scope: &Scope,
-) -> Result<(Vec<Subject<'f>>, usize), SessionError> {
+pub fn subjects<'f>(files: &'f [TargetFile], scope: &Scope) -> Result<Subjects<'f>, SessionError> {
     let refuse = |message: &str| Err(SessionError::new(Reason::ArgumentInvalid, message));
     let Some((last, before)) = scope.steps.split_last() else {
         return refuse("there is no call to explain: name a function, as in 'f[>= p95]'");
@@ -79,7 +86,11 @@ pub fn subjects<'f>(
             "only the last step, whose calls are compared, may have a condition on the duration or the return value: remove it from the steps before",
         );
     }
-    let (mut subjects, mut beyond) = (Vec::new(), 0);
+    let mut found = Subjects {
+        looked_into: Vec::new(),
+        too_many: 0,
+        bare: None,
+    };
     let matching: Vec<Vec<(usize, Match)>> =
         files.iter().map(|file| file.known.index.matching(name)).collect();
     let full =
@@ -89,21 +100,28 @@ pub fn subjects<'f>(
             .into_iter()
             .filter(|(_, kind)| !full || *kind == Match::Full);
         let mut numbers: Vec<usize> = matching.map(|(number, _)| number).collect();
-        beyond += numbers.len().saturating_sub(MAX_FUNCTIONS - subjects.len());
-        numbers.truncate(MAX_FUNCTIONS - subjects.len());
-        if !numbers.is_empty() && file.known.index.has_debug_info() {
+        let room = MAX_FUNCTIONS - found.looked_into.len();
+        found.too_many += numbers.len().saturating_sub(room);
+        numbers.truncate(room);
+        if numbers.is_empty() {
+            continue;
+        }
+        if file.known.index.has_debug_info() {
             let sources = source::functions(&file.known.index, &numbers);
-            subjects.extend(sources.into_iter().map(|source| Subject { file, source }));
+            let subjects = sources.into_iter().map(|source| Subject { file, source });
+            found.looked_into.extend(subjects);
+        } else {
+            found.bare.get_or_insert(file);
         }
     }
-    Ok((subjects, beyond))
+    Ok(found)
 }
 
 /// What is read where the calls begin: the parameters that are numbers, and the numbers that they point to.
 ///
 /// # Errors
 /// Where the debug information cannot be read.
-pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), SessionError> {
+pub fn capture(subjects: &Subjects<'_>) -> Result<(Capture, Vec<Feature>), SessionError> {
     let mut features: Vec<Feature> = Vec::new();
     let mut add = |expression: &str, form: &Form| {
         let (Some(kind), Ok(parsed)) = (kind_of(form), profiler_scope::expression::parse(expression)) else {
@@ -114,7 +132,7 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
             features.push(Feature { what, kind });
         }
     };
-    for Subject { file, source } in subjects {
+    for Subject { file, source } in &subjects.looked_into {
         let sections = lines::sections(file)?;
         let debug = lines::debug(file, &sections);
         // Of the shapes alone: where the file lies in the target does not matter.
@@ -185,10 +203,15 @@ fn constants_of(form: &Form) -> Constants {
 /// The branches and cases in the functions and the calls that they make, ready to be attached.
 pub fn prepare(
     planner: &Planner<'_>,
-    (subjects, too_many): (&[Subject<'_>], usize),
+    subjects: &Subjects<'_>,
     capture: Capture,
     mut features: Vec<Feature>,
 ) -> PreparedExplain {
+    let Subjects {
+        looked_into: subjects,
+        too_many,
+        bare,
+    } = subjects;
     let mut places = Vec::new();
     let mut left_out: BTreeMap<String, String> = BTreeMap::new();
     let mut beyond = 0;
@@ -217,11 +240,11 @@ pub fn prepare(
             }
         }
     }
-    if subjects.is_empty() {
-        let reason = "there is no debug information: install its debug package, or build it with `-g`";
-        left_out.insert("branches, calls and values".to_owned(), reason.to_owned());
+    if let Some(file) = bare.filter(|_| subjects.is_empty()) {
+        let reason = format!("{} has no debug information: {}", file.shown, file.remedy());
+        left_out.insert("branches, calls and values".to_owned(), reason);
     }
-    if too_many > 0 {
+    if *too_many > 0 {
         let reason = format!("at most {MAX_FUNCTIONS} are looked into");
         left_out.insert(format!("{too_many} functions"), reason);
     }

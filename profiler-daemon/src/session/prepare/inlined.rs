@@ -117,11 +117,11 @@ impl Inlined {
         }
         for file in with_functions.filter_map(|number| files.get(number)) {
             if !file.known.index.has_debug_info() {
-                let shown = &file.shown;
+                let (shown, remedy) = (&file.shown, file.remedy());
                 warn_once(
                     warnings,
                     format!(
-                        "{shown} has no debug information (`-g`, or a debug package): inlined instances of {name} in it are not known"
+                        "{shown} has no debug information: inlined instances of {name} in it are not known; {remedy}"
                     ),
                 );
             }

@@ -6,20 +6,24 @@ use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
     hazards::{Decision, Hazards, Method, exit_method},
     ifuncs::Choices,
-    values::Returns,
+    values::{Refusal, Returns},
 };
-use profiler_scope::{Condition, Name, Place, Step, expression::Root};
+use profiler_scope::{
+    Condition, Name, Place, Step,
+    expression::{Expression, Root},
+};
 use profiler_target::Process;
 
 use super::{
     super::{
+        by_value,
         command::{Capture, Purpose},
         error::{Reason, SessionError},
         explain::probed::Check,
         files::TargetFile,
         functions::key,
         kernel_functions, kernel_places,
-        lines::{self, PreparedLine},
+        lines::{self, PreparedLine, Printed},
         picture::ExitMethod,
         refusal::plan_refusal,
     },
@@ -31,6 +35,9 @@ use super::{
     warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec, SpanKind};
+
+/// Files without debug information of which it is said what brings it.
+const MAX_BARE_FILES: usize = 3;
 
 /// The longest instruction.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
@@ -97,7 +104,59 @@ impl Planner<'_> {
         }
         self.leave_out_changed(&mut prepared, warnings)?;
         warn_of_lines(warnings, &step.place, &prepared.lines);
+        self.warn_of_bare_files(&prepared, warnings);
         Ok(prepared)
+    }
+
+    /// The files in which values are asked for that only debug information tells, and that have none.
+    pub(super) fn bare_files<'a>(&'a self, step: &'a PreparedStep) -> impl Iterator<Item = &'a TargetFile> {
+        let lacks = |printed: &Printed| matches!(printed.lowered, Err(Refusal::NoDebugInformation(_)));
+        let spans = step.files.iter().filter(move |file| {
+            let mut printed = file.sites.iter().flat_map(|span| span.shown.printed.iter());
+            printed.any(lacks)
+        });
+        let lines = step.lines.iter().filter(move |file| {
+            let mut printed = file.lines.iter().flat_map(|line| line.printed.iter());
+            printed.any(lacks)
+        });
+        let of_spans = spans.map(|file| (file.pid, &file.path));
+        let of_lines = lines.map(|file| (file.pid, &file.path));
+        of_spans.chain(of_lines).filter_map(|(pid, path)| {
+            let mut processes = self.processes.iter().zip(self.files);
+            let (_, files) = processes.find(|(process, _)| process.pid() == pid)?;
+            files.iter().find(|file| file.path == *path)
+        })
+    }
+
+    /// Refuses to divide calls by what can be read where none of them begins.
+    pub(super) fn require_readable(
+        &self,
+        last: Option<&PreparedStep>,
+        expression: &Expression,
+    ) -> Result<(), SessionError> {
+        by_value::require_readable(last, expression).map_err(|refused| {
+            match last.and_then(|step| self.bare_files(step).next()) {
+                Some(file) => file.remedy().add_to(refused),
+                None => refused,
+            }
+        })
+    }
+
+    /// Says what brings the debug information that values are asked of.
+    fn warn_of_bare_files(&self, step: &PreparedStep, warnings: &mut Vec<String>) {
+        // Most processes of a session run the same files.
+        let mut named: Vec<&str> = Vec::new();
+        for file in self.bare_files(step) {
+            if named.len() >= MAX_BARE_FILES || named.contains(&file.shown.as_str()) {
+                continue;
+            }
+            named.push(&file.shown);
+            let (shown, remedy) = (&file.shown, file.remedy());
+            warn_once(
+                warnings,
+                format!("{shown} has no debug information, which tells names and types of values: {remedy}"),
+            );
+        }
     }
 
     /// Leaves out what lies in code that a process has changed. What is left is watched from then on.

@@ -1,0 +1,411 @@
+//! The package that a distribution has a file's debug information in: by its database of installed packages, or by the
+//! build-id where its tools find packages by that.
+//!
+//! What is read is the target's: everything is bounded, links stay within its root, and only what everybody may read is read.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, Read as _},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
+
+use super::{
+    companion::{DEBUG_FOLDER, build_id_path, hex},
+    elf::is_plain,
+    file_systems,
+    home::{Links, open_regular},
+    reader::{Reader, Rights},
+};
+
+/// Where dpkg keeps, for each installed package, a list of the package's files.
+const DPKG_LISTS: &str = "/var/lib/dpkg/info";
+/// Longest list of one package's files that is read, in bytes: about 100,000 files.
+const LIST_MAX: u64 = 16 << 20;
+/// Bytes of lists that are read in all.
+const LISTS_MAX: u64 = 256 << 20;
+/// Names in the folder that are looked at.
+const NAMES_MAX: usize = 65_536;
+/// How long a package is looked for.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
+/// Longest name of a package, in bytes.
+const NAME_MAX: usize = 128;
+/// What tells which distribution it is.
+const OS_RELEASE: &str = "/etc/os-release";
+/// Bytes of it that are read.
+const OS_RELEASE_MAX: u64 = 16 << 10;
+
+/// What has a file's debug information.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DebugPackage {
+    /// A package of this name, as Debian and its descendants call it by the package that the file is of.
+    Named(String),
+    /// What this command finds by the file's build-id.
+    FoundBy(String),
+}
+
+/// A file that a process has mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedFile<'a> {
+    /// Its path in the process's root.
+    pub path: &'a Path,
+    /// Its number in its file system: another file at the path may be of another build.
+    pub inode: u64,
+    /// Its build-id, where it has one.
+    pub build_id: Option<&'a [u8]>,
+}
+
+impl DebugPackage {
+    /// The one of a file that this process has mapped; `None` where nothing says which it is. Takes a second at most.
+    #[must_use]
+    pub fn of(pid: u32, file: MappedFile<'_>) -> Option<Self> {
+        let root = open_folder(
+            CWD,
+            Path::new(&format!("/proc/{pid}/root")),
+            ResolveFlags::empty(),
+        )
+        .ok()?;
+        let everybody = Reader::process(Rights::nobody());
+        everybody.run(|| Ok(Self::below(root.as_fd(), file))).ok()?
+    }
+
+    /// The one of a file in this root.
+    fn below(root: BorrowedFd<'_>, file: MappedFile<'_>) -> Option<Self> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let there = openat2(
+            root,
+            file.path,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        )
+        .ok()?;
+        if File::from(there).metadata().ok()?.ino() != file.inode {
+            return None;
+        }
+        if let Some(package) = package_of(root, file.path) {
+            return Some(Self::Named(debug_package_of(&package)));
+        }
+        Tool::of(root)?.command(file).map(Self::FoundBy)
+    }
+}
+
+/// The name of the package with the debug information of a Debian package's files.
+fn debug_package_of(package: &str) -> String {
+    match package {
+        // Older than the automatic ones, and needed by those who debug anything.
+        "libc6" => "libc6-dbg".to_owned(),
+        package => format!("{package}-dbgsym"),
+    }
+}
+
+/// The Debian package that a file was installed by.
+fn package_of(root: BorrowedFd<'_>, path: &Path) -> Option<String> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let folder = open_folder(root, Path::new(DPKG_LISTS), resolve).ok()?;
+    let names = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()?;
+    let (begun, mut left) = (Instant::now(), LISTS_MAX);
+    for name in names.take(NAMES_MAX).flatten() {
+        if left == 0 || begun.elapsed() > LOOKED_FOR {
+            return None;
+        }
+        let name = name.file_name();
+        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else {
+            continue;
+        };
+        // A package that is installed for several architectures is called `libc6:amd64`.
+        let package = package.split_once(':').map_or(package, |(package, _)| package);
+        if is_package_name(package)
+            && lists(folder.as_fd(), Path::new(&name), path, &mut left).is_ok_and(|it| it)
+        {
+            return Some(package.to_owned());
+        }
+    }
+    None
+}
+
+/// Whether a list has a file; takes what is read from the bytes that are left.
+fn lists(folder: BorrowedFd<'_>, list: &Path, path: &Path, left: &mut u64) -> io::Result<bool> {
+    let file = open_regular(folder, list, Links::Refused, &Reader::OWN)?;
+    let most = LIST_MAX.min(*left);
+    let mut lines = BufReader::new(file.take(most));
+    let path = path.as_os_str().as_bytes();
+    // Packages call it as it was before `/bin`, `/sbin` and `/lib` became links to `/usr`.
+    let before_merge = path.strip_prefix(b"/usr").filter(|path| {
+        [&b"/bin/"[..], b"/sbin/", b"/lib"]
+            .iter()
+            .any(|start| path.starts_with(start))
+    });
+    let mut line = Vec::new();
+    let mut found = false;
+    while !found && lines.read_until(b'\n', &mut line)? > 0 {
+        let listed = line.strip_suffix(b"\n").unwrap_or(&line);
+        found = listed == path || Some(listed) == before_merge;
+        line.clear();
+    }
+    *left -= most - lines.into_inner().limit();
+    Ok(found)
+}
+
+/// Whether it is one that Debian's policy allows.
+fn is_package_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let mut bytes = name.bytes();
+    name.len() <= NAME_MAX
+        && bytes.next().is_some_and(is_plain)
+        && bytes.all(|byte| is_plain(byte) || b"+-.".contains(&byte))
+}
+
+/// What installs packages by what they have, or give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tool {
+    /// Of Fedora, Red Hat and their descendants.
+    Dnf,
+    /// Of SUSE.
+    Zypper,
+}
+
+impl Tool {
+    /// That of a distribution, by what it says of itself.
+    fn of(root: BorrowedFd<'_>) -> Option<Self> {
+        let file = open_regular(root, Path::new(OS_RELEASE), Links::Followed, &Reader::OWN).ok()?;
+        let mut text = String::new();
+        file.take(OS_RELEASE_MAX).read_to_string(&mut text).ok()?;
+        let names = text.lines().filter_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            matches!(name, "ID" | "ID_LIKE").then(|| value.trim_matches(['"', '\'']))
+        });
+        names.flat_map(str::split_whitespace).find_map(|name| match name {
+            "fedora" | "rhel" | "centos" => Some(Self::Dnf),
+            "suse" | "opensuse" => Some(Self::Zypper),
+            _ => None,
+        })
+    }
+
+    /// The command that installs a file's debug information; `None` of one that no package has installed.
+    fn command(self, file: MappedFile<'_>) -> Option<String> {
+        let build_id = file.build_id.filter(|id| is_plain(id))?;
+        let path = file.path;
+        if !path.starts_with("/usr") || path.starts_with("/usr/local") {
+            return None;
+        }
+        Some(match self {
+            Self::Dnf => format!(
+                "dnf --enablerepo='*debug*' install {}",
+                installed_path(build_id).display()
+            ),
+            Self::Zypper => format!(
+                "zypper --plus-content debug install -C 'debuginfo(build-id)={}'",
+                hex(build_id)
+            ),
+        })
+    }
+}
+
+/// Where the debug information of a build is installed.
+#[must_use]
+pub fn installed_path(build_id: &[u8]) -> PathBuf {
+    Path::new(DEBUG_FOLDER).join(build_id_path(build_id))
+}
+
+/// A folder, to open what is in it; not one of a file system that may never answer.
+fn open_folder(from: BorrowedFd<'_>, path: &Path, resolve: ResolveFlags) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = if resolve.is_empty() {
+        openat(from, path, flags, Mode::empty())?
+    } else {
+        openat2(from, path, flags, Mode::empty(), resolve)?
+    };
+    if !file_systems::is_read(fstatfs(&folder)?.f_type) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(folder.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUILD_ID: [u8; 20] = [0xab; 20];
+
+    /// A root that tests write files into.
+    struct Root(tempfile::TempDir);
+
+    impl Root {
+        fn new() -> Self {
+            let root = Self(tempfile::tempdir().unwrap());
+            fs::create_dir_all(root.at(DPKG_LISTS)).unwrap();
+            root
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.0.path().join(path.trim_start_matches('/'))
+        }
+
+        fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+            let at = self.at(path);
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(at, text).unwrap();
+        }
+
+        fn list(&self, package: &str, files: &[&str]) {
+            let lines: Vec<String> = files.iter().map(|file| format!("{file}\n")).collect();
+            self.write(&format!("{DPKG_LISTS}/{package}.list"), lines.concat());
+        }
+
+        fn package_of(&self, path: &str) -> Option<DebugPackage> {
+            let inode = fs::metadata(self.at(path)).unwrap().ino();
+            self.package_at(path, inode)
+        }
+
+        fn package_at(&self, path: &str, inode: u64) -> Option<DebugPackage> {
+            let root = open_folder(CWD, self.0.path(), ResolveFlags::empty()).unwrap();
+            let file = MappedFile {
+                path: Path::new(path),
+                inode,
+                build_id: Some(&BUILD_ID),
+            };
+            DebugPackage::below(root.as_fd(), file)
+        }
+    }
+
+    fn named(name: &str) -> DebugPackage {
+        DebugPackage::Named(name.to_owned())
+    }
+
+    #[test]
+    fn a_debian_package_is_found_by_its_list_of_files() {
+        let root = Root::new();
+        root.list("nginx-common", &["/.", "/etc", "/usr/sbin/nginx.conf"]);
+        root.list("nginx", &["/.", "/usr", "/usr/sbin", "/usr/sbin/nginx"]);
+        root.list("libc6:amd64", &["/lib/x86_64-linux-gnu/libc.so.6"]);
+        root.list("libssl3:amd64", &["/usr/lib/x86_64-linux-gnu/libssl.so.3"]);
+        for path in [
+            "/usr/sbin/nginx",
+            "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/lib/x86_64-linux-gnu/libssl.so.3",
+            "/usr/sbin/ngin",
+            "/opt/own",
+        ] {
+            root.write(path, "");
+        }
+        assert_eq!(root.package_of("/usr/sbin/nginx"), Some(named("nginx-dbgsym")));
+        assert_eq!(
+            root.package_of("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+            Some(named("libc6-dbg")),
+            "which is listed as it was before /lib became a link"
+        );
+        assert_eq!(
+            root.package_of("/usr/lib/x86_64-linux-gnu/libssl.so.3"),
+            Some(named("libssl3-dbgsym"))
+        );
+        assert_eq!(root.package_of("/opt/own"), None);
+        assert_eq!(root.package_of("/usr/sbin/ngin"), None, "a part of a listed path");
+    }
+
+    #[test]
+    fn a_package_is_not_named_for_another_file_than_the_mapped_one() {
+        let root = Root::new();
+        root.list("nginx", &["/usr/sbin/nginx"]);
+        root.write("/usr/sbin/nginx", "of a newer package");
+        let inode = fs::metadata(root.at("/usr/sbin/nginx")).unwrap().ino();
+        assert_eq!(
+            root.package_at("/usr/sbin/nginx", inode),
+            Some(named("nginx-dbgsym"))
+        );
+        assert_eq!(root.package_at("/usr/sbin/nginx", inode + 1), None);
+        fs::remove_file(root.at("/usr/sbin/nginx")).unwrap();
+        assert_eq!(root.package_at("/usr/sbin/nginx", inode), None);
+    }
+
+    #[test]
+    fn lists_that_no_package_manager_writes_are_not_believed() {
+        let root = Root::new();
+        root.write("/usr/bin/x", "");
+        root.write("outside", "/usr/bin/x\n");
+        let listed = ["/usr/bin/x"];
+        for name in [
+            "; rm -rf ~",
+            "-o",
+            "\u{1b}[31m",
+            "Nginx",
+            "",
+            &"x".repeat(NAME_MAX + 1),
+        ] {
+            root.list(name, &listed);
+        }
+        std::os::unix::fs::symlink("/outside", root.at(&format!("{DPKG_LISTS}/linked.list"))).unwrap();
+        let pipe = std::process::Command::new("mkfifo")
+            .arg(root.at(&format!("{DPKG_LISTS}/pipe.list")))
+            .status();
+        assert!(pipe.unwrap().success());
+        assert_eq!(root.package_of("/usr/bin/x"), None);
+        root.list("plain", &listed);
+        assert_eq!(root.package_of("/usr/bin/x"), Some(named("plain-dbgsym")));
+    }
+
+    #[test]
+    fn a_list_is_read_as_far_as_its_bound() {
+        let root = Root::new();
+        root.write("/usr/bin/x", "");
+        let list = root.at(&format!("{DPKG_LISTS}/large.list"));
+        let write = |before: u64| {
+            let mut text = vec![b'a'; usize::try_from(before).unwrap() - 1];
+            text.extend(b"\n/usr/bin/x\n");
+            fs::write(&list, text).unwrap();
+        };
+        write(LIST_MAX - 20);
+        assert_eq!(root.package_of("/usr/bin/x"), Some(named("large-dbgsym")));
+        write(LIST_MAX);
+        assert_eq!(root.package_of("/usr/bin/x"), None);
+    }
+
+    #[test]
+    fn a_folder_of_lists_outside_of_the_root_is_not_read() {
+        let root = Root::new();
+        root.write("/usr/bin/x", "");
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("other.list"), "/usr/bin/x\n").unwrap();
+        fs::remove_dir(root.at(DPKG_LISTS)).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.at(DPKG_LISTS)).unwrap();
+        assert_eq!(root.package_of("/usr/bin/x"), None);
+    }
+
+    #[test]
+    fn other_distributions_find_packages_by_the_build_id() {
+        let root = Root::new();
+        for path in ["/usr/sbin/nginx", "/usr/local/bin/own", "/opt/own"] {
+            root.write(path, "");
+        }
+        let hex = "ab".repeat(20);
+        let by_dnf = Some(DebugPackage::FoundBy(format!(
+            "dnf --enablerepo='*debug*' install /usr/lib/debug/.build-id/ab/{}.debug",
+            &hex[2..]
+        )));
+        let by_zypper = Some(DebugPackage::FoundBy(format!(
+            "zypper --plus-content debug install -C 'debuginfo(build-id)={hex}'"
+        )));
+        for (release, expected) in [
+            ("ID=fedora\n", &by_dnf),
+            (
+                "NAME=\"Rocky Linux\"\nID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n",
+                &by_dnf,
+            ),
+            ("ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n", &by_zypper),
+            ("ID=arch\n", &None),
+            ("PRETTY_NAME=\"fedora\"\n", &None),
+            ("", &None),
+        ] {
+            root.write(OS_RELEASE, release);
+            assert_eq!(&root.package_of("/usr/sbin/nginx"), expected, "{release}");
+            assert_eq!(root.package_of("/usr/local/bin/own"), None, "{release}");
+            assert_eq!(root.package_of("/opt/own"), None, "{release}");
+        }
+    }
+}
