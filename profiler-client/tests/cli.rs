@@ -181,15 +181,23 @@ fn latency_as_text_ends_with_a_table() {
     let output = run(&fake, &["latency", "-p", "7", "handle", "--duration", "0.3"]);
     assert_status(&output, 0);
     let text = stdout(&output);
-    assert!(
-        text.lines()
-            .next()
-            .unwrap()
-            .contains("s  handle  2,000/s  mean 1.50 ms  p50 900 µs"),
-        "{text}"
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let (heading, updates) = lines.split_first().unwrap();
+    assert_eq!(
+        *heading,
+        "  time function         calls    /s    p50    p90    p99  p99.9    max open lost"
     );
+    assert!(!updates.is_empty(), "{text}");
+    for (number, update) in updates.iter().enumerate() {
+        let numbers = "2000  900µs 1.90ms 20.0ms 30.0ms 31.0ms    2";
+        assert!(
+            update.contains(&format!("s handle {:>15}  {numbers}", (number + 1) * 100)),
+            "{text}"
+        );
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(
-        text.contains("  start ") && text.contains("  ewma        0      0"),
+        text.contains("  start ") && text.contains("  ewma       0     0 "),
         "{text}"
     );
     assert!(!text.contains('\x1b'), "nothing is drawn into a pipe");

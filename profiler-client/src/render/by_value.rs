@@ -3,7 +3,7 @@
 use super::{
     escape::terminal,
     text, trace,
-    units::{self, duration},
+    units::{self, narrow_duration},
 };
 use crate::{
     live::line::{Line, Style},
@@ -97,11 +97,11 @@ fn table(by: &ByValue, rows: &[&ValueCalls], width: usize) -> Vec<String> {
             cut(&name),
             units::number(summary.count),
             units::percent(if all_ns > 0.0 { row.time_ns() / all_ns } else { 0.0 }),
-            duration(summary.mean_ns),
-            duration(summary.p50_ns as f64),
-            duration(summary.p95_ns as f64),
-            duration(summary.p99_ns as f64),
-            duration(summary.max_ns as f64),
+            narrow_duration(summary.mean_ns),
+            narrow_duration(summary.p50_ns as f64),
+            narrow_duration(summary.p95_ns as f64),
+            narrow_duration(summary.p99_ns as f64),
+            narrow_duration(summary.max_ns as f64),
         ]
     }));
     for column in LEAST {
@@ -159,11 +159,11 @@ mod tests {
         assert_eq!(
             shown(&read(), usize::MAX, usize::MAX),
             [
-                "  by req->kind (enum kind)  calls   time     mean     p50      p95      p99      max",
-                "  RED                          80  87.3%  9.00 µs  900 ns  2.00 µs  3.00 µs  4.00 µs",
-                "  9007199254740993             40   9.7%  2.00 µs  900 ns  2.00 µs  3.00 µs  4.00 µs",
-                "  <unreadable>                 10   1.2%  1.00 µs  900 ns  2.00 µs  3.00 µs  4.00 µs",
-                "  (other)                      15   1.8%  1.00 µs  900 ns  2.00 µs  3.00 µs  4.00 µs",
+                "  by req->kind (enum kind)  calls   time    mean    p50     p95     p99     max",
+                "  RED                          80  87.3%  9.00µs  900ns  2.00µs  3.00µs  4.00µs",
+                "  9007199254740993             40   9.7%  2.00µs  900ns  2.00µs  3.00µs  4.00µs",
+                "  <unreadable>                 10   1.2%  1.00µs  900ns  2.00µs  3.00µs  4.00µs",
+                "  (other)                      15   1.8%  1.00µs  900ns  2.00µs  3.00µs  4.00µs",
                 "  not divided 5: open 1, rate_limit 4",
             ]
         );
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(
             shown(&read(), 60, 4),
             [
-                "  by req->kind (enum kind)  calls   time      p95      max",
-                "  RED                          80  87.3%  2.00 µs  4.00 µs",
+                "  by req->kind (enum kind)  calls   time     p95     max",
+                "  RED                          80  87.3%  2.00µs  4.00µs",
                 "  … and 3 more",
                 "  not divided 5: open 1, rate_limit 4",
             ]

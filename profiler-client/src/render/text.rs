@@ -1,7 +1,7 @@
 //! Plain text for pipes and for what is left on the screen when a run has ended.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -9,15 +9,48 @@ use profiler_proto::v1;
 
 use super::{by_value, escape::terminal, units};
 use crate::{
-    live::line::Line,
+    live::line::{Line, cut_middle},
     state::latency::{FunctionState, LatencyState},
 };
 
-/// A line for each function, of its window; of several functions, for those that were called in it.
+/// The width that lines and tables keep to at usual numbers, in columns.
+const WIDTH: usize = 80;
+
+/// Columns of a function's name in a line; a longer one is cut in its middle.
+const NAME: usize = 16;
+
+/// Columns of the numbers of calls and of calls a second.
+const CALLS: usize = 5;
+
+/// Columns of a duration.
+const TIME: usize = 6;
+
+/// Columns of the numbers of open and of lost calls.
+const FEW: usize = 4;
+
+/// What is above the lines of [`update`].
+#[must_use]
+pub fn heading() -> String {
+    let times = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!(" {name:>TIME$}"));
+    format!(
+        "{:>TIME$} {:<NAME$} {:>CALLS$} {:>CALLS$}{} {:>FEW$} {:>FEW$}\n",
+        "time",
+        "function",
+        "calls",
+        "/s",
+        times.concat(),
+        "open",
+        "lost"
+    )
+}
+
+/// A line for each function: its calls since the start, their rate and percentiles in the window, and what is open and
+/// lost; of several functions, for those that were called in the window.
 #[must_use]
 pub fn update(state: &LatencyState, elapsed: Duration) -> String {
     let mut text = String::new();
     let several = state.functions.len() > 1;
+    let time = since(elapsed);
     if several
         && state
             .functions
@@ -25,37 +58,91 @@ pub fn update(state: &LatencyState, elapsed: Duration) -> String {
             .all(|function| function.window.count == 0.0)
     {
         return format!(
-            "{:6.1} s  no call of the {} functions has ended in the window\n",
-            elapsed.as_secs_f64(),
+            "{time:>TIME$} no call of the {} functions has ended in the window\n",
             units::count(state.functions.len() as u64)
         );
     }
     let names = distinct(state.functions.values().map(|function| &function.function), name);
-    for (function, name) in state.functions.values().zip(names) {
-        if several && function.window.count == 0.0 {
+    for (function, name) in state.functions.values().zip(short(names)) {
+        let window = &function.window;
+        let is_called = window.count > 0.0;
+        if several && !is_called {
             continue;
         }
-        let window = &function.window;
-        text.push_str(&format!("{:6.1} s  {name}", elapsed.as_secs_f64()));
-        if window.count > 0.0 {
-            text.push_str(&format!(
-                "  {}/s  mean {}  p50 {}  p95 {}  p99 {}  max {}",
-                units::number(window.rate_hz),
-                units::duration(window.mean_ns),
-                ns(window.p50_ns),
-                ns(window.p95_ns),
-                ns(window.p99_ns),
-                ns(window.max_ns),
-            ));
-        } else {
-            text.push_str("  no call has ended in the window");
-        }
+        let times = [
+            window.p50_ns,
+            window.p90_ns,
+            window.p99_ns,
+            window.p999_ns,
+            window.max_ns,
+        ]
+        .map(|ns| {
+            format!(
+                " {:>TIME$}",
+                if is_called { narrow_ns(ns) } else { "-".to_owned() }
+            )
+        });
+        let lost = state.lost_of(function).into_values().fold(0, u64::saturating_add);
         text.push_str(&format!(
-            "  ({} calls since the start)\n",
-            units::number(function.since_start.count)
+            "{time:>TIME$} {name:<NAME$} {:>CALLS$} {:>CALLS$}{} {:>FEW$} {:>FEW$}\n",
+            units::narrow_number(function.since_start.count, CALLS),
+            units::narrow_number(if is_called { window.rate_hz } else { 0.0 }, CALLS),
+            times.concat(),
+            units::narrow_number(function.open as f64, FEW),
+            units::narrow_number(lost as f64, FEW),
         ));
     }
     text
+}
+
+/// The time since a run began, without fractions where these would not fit.
+fn since(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    let decimals = usize::from(seconds < 999.95);
+    format!("{seconds:.decimals$}s")
+}
+
+/// Names cut to their column: in their middle, or elsewhere where they would look alike then. What looks alike wherever it
+/// is cut stays whole.
+fn short(names: Vec<String>) -> Vec<String> {
+    let by_middle: Vec<String> = names.iter().map(|name| cut_middle(name, NAME)).collect();
+    let alike = repeated(&by_middle);
+    let cut = |head: usize| -> Vec<String> {
+        let cut = names.iter().zip(&by_middle).map(|(name, by_middle)| {
+            if alike.contains(by_middle) {
+                cut_behind(name, head)
+            } else {
+                by_middle.clone()
+            }
+        });
+        cut.collect()
+    };
+    let mut cuts = (0..NAME).rev().map(cut);
+    if alike.is_empty() {
+        return by_middle;
+    }
+    cuts.find(|cut| repeated(cut).is_empty()).unwrap_or(names)
+}
+
+/// Those that are there several times.
+fn repeated(names: &[String]) -> HashSet<String> {
+    let mut seen = HashSet::new();
+    let again = names.iter().filter(|name| !seen.insert(name.as_str()));
+    again.cloned().collect()
+}
+
+/// A name cut to its column behind so many characters.
+fn cut_behind(name: &str, head: usize) -> String {
+    let length = name.chars().count();
+    if length <= NAME {
+        return name.to_owned();
+    }
+    let tail = NAME.saturating_sub(1 + head);
+    let begin = name.chars().take(head);
+    begin
+        .chain(['…'])
+        .chain(name.chars().skip(length - tail))
+        .collect()
 }
 
 /// Functions that were not called and are named all the same.
@@ -82,7 +169,7 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         text.push('\n');
         text.push_str(&title);
         text.push('\n');
-        for line in summaries(function, usize::MAX) {
+        for line in summaries(function, WIDTH) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -223,8 +310,8 @@ pub fn name(function: &v1::Function) -> String {
 #[must_use]
 pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
     let mut rows = summary_rows(function);
-    for column in ["min", "p90", "p99.9", "mean"] {
-        let lines = align(&rows, 1);
+    for column in ["min", "mean", "p90", "p99.9"] {
+        let lines = narrow(&rows);
         if lines.iter().all(|line| line.chars().count() <= width) {
             return lines;
         }
@@ -234,13 +321,20 @@ pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
             }
         }
     }
-    align(&rows, 1)
+    narrow(&rows)
+}
+
+/// As [`align`], with one space between numbers.
+fn narrow(rows: &[Vec<String>]) -> Vec<String> {
+    columns(rows, |column| column == 0, " ")
+        .map(|line| format!("  {line}").trim_end().to_owned())
+        .collect()
 }
 
 fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
     let mut rows = vec![
         [
-            "", "calls", "per s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max",
+            "", "calls", "/s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max",
         ]
         .map(str::to_owned)
         .to_vec(),
@@ -253,7 +347,7 @@ fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
         let mut row = vec![name.to_owned(), units::number(summary.count)];
         if summary.count > 0.0 {
             row.push(units::number(summary.rate_hz));
-            row.push(units::duration(summary.mean_ns));
+            row.push(units::narrow_duration(summary.mean_ns));
             row.extend(
                 [
                     summary.min_ns,
@@ -264,7 +358,7 @@ fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
                     summary.p999_ns,
                     summary.max_ns,
                 ]
-                .map(ns),
+                .map(narrow_ns),
             );
         } else {
             row.push(units::number(0.0));
@@ -278,7 +372,7 @@ fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
 /// Columns of equal width, two spaces apart, indented: the first `left` of them to the left.
 #[must_use]
 pub fn align(rows: &[Vec<String>], left: usize) -> Vec<String> {
-    columns(rows, |column| column < left)
+    columns(rows, |column| column < left, "  ")
         .map(|line| format!("  {line}").trim_end().to_owned())
         .collect()
 }
@@ -286,12 +380,16 @@ pub fn align(rows: &[Vec<String>], left: usize) -> Vec<String> {
 /// A table on its own: columns two spaces apart, those in `left` to the left.
 #[must_use]
 pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
-    columns(rows, |column| left.contains(&column))
+    columns(rows, |column| left.contains(&column), "  ")
         .map(|line| line.trim_end().to_owned() + "\n")
         .collect()
 }
 
-fn columns(rows: &[Vec<String>], left: impl Fn(usize) -> bool) -> impl Iterator<Item = String> {
+fn columns(
+    rows: &[Vec<String>],
+    left: impl Fn(usize) -> bool,
+    between: &str,
+) -> impl Iterator<Item = String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
         .map(|column| {
@@ -315,7 +413,7 @@ fn columns(rows: &[Vec<String>], left: impl Fn(usize) -> bool) -> impl Iterator<
                 }
             })
             .collect();
-        cells.join("  ")
+        cells.join(between)
     })
 }
 
@@ -408,6 +506,10 @@ fn ns(value: u64) -> String {
     units::duration(value as f64)
 }
 
+fn narrow_ns(value: u64) -> String {
+    units::narrow_duration(value as f64)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -472,15 +574,67 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_update_is_a_line() {
+    fn an_update_is_a_line_of_eighty_columns() {
+        let state = sample();
         assert_eq!(
-            update(&sample(), Duration::from_millis(2500)),
-            "   2.5 s  handle  1,234/s  mean 1.20 ms  p50 900 µs  p95 12.3 ms  p99 20.0 ms  max 31.0 ms  \
-             (10,234 calls since the start)\n"
+            heading() + &update(&state, Duration::from_millis(2500)),
+            "  time function         calls    /s    p50    p90    p99  p99.9    max open lost\n  \
+             2.5s handle           10234  1234  900µs 1.90ms 20.0ms 30.0ms 31.0ms    3    0\n"
         );
         let mut idle = sample();
         idle.functions.get_mut(&1).unwrap().window = v1::Summary::default();
-        assert!(update(&idle, Duration::ZERO).contains("no call has ended in the window"));
+        assert_eq!(
+            update(&idle, Duration::ZERO),
+            "  0.0s handle           10234     0      -      -      -      -      -    3    0\n"
+        );
+    }
+
+    #[test]
+    fn an_update_keeps_its_columns() {
+        let mut state = sample();
+        let function = state.functions.get_mut(&1).unwrap();
+        function.function.name = "std::collections::HashMap<alloc::string::String, u64>::insert".into();
+        function.since_start.count = 1.234e9;
+        function.window.rate_hz = 1_234_567.0;
+        function.window.max_ns = 754_000_000_000;
+        function.open = 12_345;
+        function.lost.insert("too_deep".to_owned(), 1_234_567);
+        let line = update(&state, Duration::from_secs(12_345));
+        assert_eq!(
+            line,
+            "12345s std::co…::insert 1.23G 1.23M  900µs 1.90ms 20.0ms 30.0ms 12m34s  12k 1.2M\n"
+        );
+        for line in [heading(), line] {
+            assert_eq!(line.trim_end().chars().count(), WIDTH, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_are_cut_so_that_they_are_told_apart() {
+        let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect());
+        let (one, other) = (
+            "demo::request::digest::{{closure}}",
+            "demo::rebuild::digest::{{closure}}",
+        );
+        assert_eq!(names(&[one, "parse"]), ["demo::r…losure}}", "parse"]);
+        assert_eq!(
+            names(&[one, other, "demo::handler::serve", "parse"]),
+            [
+                "demo::request::…",
+                "demo::rebuild::…",
+                "demo::h…r::serve",
+                "parse"
+            ]
+        );
+        let (one, other) = ("server::connection::read", "server::connection::write");
+        assert_eq!(names(&[one, other]), ["server:…on::read", "server:…n::write"]);
+        let middle = |middle: &str| format!("server::connection::{middle}::{{{{closure}}}}::poll");
+        let (one, other) = (middle("read"), middle("send"));
+        assert_eq!(
+            names(&[&one, &other]),
+            [one, other],
+            "which differ where both are cut"
+        );
     }
 
     #[test]
@@ -507,10 +661,10 @@ pub(crate) mod tests {
         assert_eq!(
             lines,
             [
-                "           calls  per s     mean     min     p50      p90      p95      p99    p99.9      max",
-                "  start   10,234  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
-                "  window   3,456  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
-                "  ewma         0      0        -       -       -        -        -        -        -        -",
+                "          calls    /s   mean   min   p50    p90    p95    p99  p99.9    max",
+                "  start  10,234 1,234 1.20ms 250µs 900µs 1.90ms 12.3ms 20.0ms 30.0ms 31.0ms",
+                "  window  3,456 1,234 1.20ms 250µs 900µs 1.90ms 12.3ms 20.0ms 30.0ms 31.0ms",
+                "  ewma        0     0      -     -     -      -      -      -      -      -",
                 "  open 3  abandoned 0  overhead 800 ns  lost none",
                 "  slowest  31.0 ms (thread 77)",
             ]
@@ -534,7 +688,7 @@ pub(crate) mod tests {
         state.functions.remove(&1);
         assert_eq!(
             update(&state, Duration::ZERO),
-            "   0.0 s  no call of the 10 functions has ended in the window\n"
+            "  0.0s no call of the 10 functions has ended in the window\n"
         );
     }
 
@@ -560,8 +714,8 @@ pub(crate) mod tests {
     #[test]
     fn a_narrow_table_does_without_the_least() {
         let state = sample();
-        let lines = summaries(&state.functions[&1], 80);
-        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+        let lines = summaries(&state.functions[&1], 72);
+        assert!(lines.iter().all(|line| line.chars().count() <= 72), "{lines:?}");
         assert!(!lines[0].contains("min") && lines[0].contains("p95") && lines[0].contains("max"));
     }
 

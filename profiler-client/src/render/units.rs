@@ -25,6 +25,35 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
+/// A duration as narrow columns have it, in six characters up to an hour and a half: `847ns`, `12.3ms`, `2m05s`.
+#[must_use]
+pub fn narrow_duration(ns: f64) -> String {
+    duration(ns).replace(' ', "")
+}
+
+/// A number of so many columns, where it can be had by a unit: `12345`, `123k`, `1.23M`.
+#[must_use]
+pub fn narrow_number(value: f64, columns: usize) -> String {
+    let whole = number(value).replace(',', "");
+    if whole.len() <= columns {
+        return whole;
+    }
+    let mut scaled = value;
+    for unit in ["k", "M", "G", "T", "P"] {
+        scaled /= 1e3;
+        // What would be rounded to four digits is one of the next unit.
+        if scaled >= 999.5 {
+            continue;
+        }
+        let shown = (0..=2).rev().map(|decimals| format!("{scaled:.decimals$}{unit}"));
+        return shown
+            .into_iter()
+            .find(|text| text.len() <= columns)
+            .unwrap_or_else(|| format!("{scaled:.0}{unit}"));
+    }
+    whole
+}
+
 /// Whether weights of this unit are drawn as times.
 #[must_use]
 pub fn is_time(unit: &str) -> bool {
@@ -136,6 +165,29 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text, "{ns}");
         }
+    }
+
+    #[test]
+    fn narrow_columns_are_kept_by_a_unit() {
+        for (value, columns, text) in [
+            (0.0, 5, "0"),
+            (0.7, 5, "0.7"),
+            (1_234.0, 5, "1234"),
+            (99_999.0, 5, "99999"),
+            (99_999.7, 5, "100k"),
+            (123_456.0, 5, "123k"),
+            (999_600.0, 5, "1.00M"),
+            (12_345_678.0, 5, "12.3M"),
+            (9_999.0, 4, "9999"),
+            (12_345.0, 4, "12k"),
+            (1_234_567.0, 4, "1.2M"),
+            (f64::NAN, 4, "-"),
+        ] {
+            assert_eq!(narrow_number(value, columns), text, "{value}");
+        }
+        assert_eq!(narrow_number(1e30, 5), format!("{}", u64::MAX));
+        assert_eq!(narrow_duration(12_345_678.0), "12.3ms");
+        assert_eq!(narrow_duration(125e9), "2m05s");
     }
 
     #[test]

@@ -157,8 +157,19 @@ fn latency_for_a_while_ends_with_a_table() {
     ]))
     .status(0);
     let lines: Vec<&str> = shown.stdout().lines().collect();
-    let is_update = |line: &&str| line.contains(" s  f  ") && line.contains("/s  mean ");
+    let headings = lines.iter().filter(|line| line.starts_with("  time function "));
+    assert_eq!(headings.count(), 1, "{}", shown.stdout());
+    // The time, the function, its calls and their rate, five durations, and what is open and lost.
+    let is_update = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.len() == 11 && words[1] == "f" && words[4..9].iter().all(|time| time.ends_with('s'))
+    };
     assert!(lines.iter().any(is_update), "{}", shown.stdout());
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 80),
+        "{}",
+        shown.stdout()
+    );
     assert!(
         shown.stdout().contains("p99.9") && shown.stdout().contains("  start "),
         "{}",
