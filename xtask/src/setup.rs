@@ -49,7 +49,16 @@ const PACKAGES: [(&str, &[&str]); 6] = [
     ("building bpf-linker", &["libzstd-dev", "zlib1g-dev"]),
     (
         "compiling and examining the tests' targets",
-        &["gcc", "g++", "clang", "golang-go", "gdb", "binutils", "dwz"],
+        &[
+            "gcc",
+            "g++",
+            "clang",
+            "golang-go",
+            "gdb",
+            "binutils",
+            "dwz",
+            "musl-tools",
+        ],
     ),
     (
         "virtual machines",

@@ -21,6 +21,9 @@ use super::{
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
 const ADDRESSES_MAX: usize = 1 << 16;
 
+/// What ends a thread or the program, as a libc calls it.
+const ENDINGS: [&[u8]; 3] = [b"exit", b"pthread_exit", b"__pthread_exit"];
+
 /// Frames at an address, innermost first.
 pub(super) type Resolved = Arc<[FrameId]>;
 
@@ -85,7 +88,7 @@ impl Module {
         self.sources.find(finder);
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
-            && root::is_root(self.sources.own(), address)
+            && (root::is_root(self.sources.own(), address) || self.ends_behind(address))
         {
             frames.set_root(outermost);
         }
@@ -95,6 +98,21 @@ impl Module {
         let found: Resolved = found.into();
         self.resolved.insert(address, Arc::clone(&found));
         found
+    }
+
+    /// Whether what was called here is all that a thread or the program does: what it returns is handed to what ends that, by
+    /// code without unwind information, which leads nowhere else. So musl's first functions do (`exit(main(…))`), also where a
+    /// file has no names left (`clone`).
+    fn ends_behind(&mut self, address: u64) -> bool {
+        if root::beginning(self.sources.own(), address).is_some() {
+            return false;
+        }
+        if root::exits_behind(self.sources.own(), address) {
+            return true;
+        }
+        let called = root::result_goes_to(self.sources.own(), address);
+        let name = called.and_then(|called| self.symbol(called));
+        name.is_some_and(|name| ENDINGS.contains(&name.as_slice()))
     }
 
     /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
@@ -309,6 +327,7 @@ impl Module {
 mod tests {
     use std::sync::LazyLock;
 
+    use object::{Object as _, ObjectSymbol as _};
     use proptest::prelude::*;
 
     use super::*;
@@ -337,6 +356,65 @@ mod tests {
             module.resolve_lines(offset, &Finder::default(), &mut frames);
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
+    }
+
+    /// Functions that call something, and what they do with what it returned.
+    const FIRST_FUNCTIONS: &str = "
+        .macro function name
+            .type \\name, @function
+            \\name:
+        .endm
+        .macro then name, from, to, callee
+            call *%r9
+            after_\\name: mov \\from, \\to
+            call \\callee
+            hlt
+            .size \\name, . - \\name
+        .endm
+        .globl exit, _start
+        function exit; hlt; .size exit, . - exit
+        function inner; ret; .size inner, . - inner
+        function thread; then thread, %rax, %rdi, exit
+        function program; then program, %eax, %edi, exit
+        function another; then another, %rax, %rdi, inner
+        function moved; then moved, %rax, %rsi, exit
+        function with_rows; .cfi_startproc; then with_rows, %rax, %rdi, exit; .cfi_endproc
+        function bare; call *%r9
+            after_bare: mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall; hlt; .size bare, . - bare
+        function writes; call *%r9
+            after_writes: mov %eax, %edi; xor %eax, %eax; mov $1, %al; syscall; hlt; .size writes, . - writes
+        _start: hlt
+    ";
+
+    #[test]
+    fn code_without_rows_that_ends_with_what_it_called_is_where_a_thread_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, output) = (folder.path().join("first.s"), folder.path().join("first"));
+        std::fs::write(&source, FIRST_FUNCTIONS).unwrap();
+        let built = std::process::Command::new("gcc")
+            .args(["-nostdlib", "-static", "-Wl,--eh-frame-hdr", "-o"])
+            .args([&output, &source])
+            .status();
+        assert!(built.unwrap().success());
+        let elf = Elf::from_bytes(std::fs::read(output).unwrap()).unwrap();
+        let parsed = elf.parse().unwrap();
+        let addresses: HashMap<String, u64> = parsed
+            .symbols()
+            .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address())))
+            .collect();
+        let mut module = Module::new("first", elf, Home::default());
+        let mut frames = Frames::default();
+        let mut begins = |name: &str| {
+            let address = addresses[&format!("after_{name}")] - 1;
+            let found = module.resolve_address(address, &Finder::default(), &mut frames);
+            let outermost = *found.last().unwrap();
+            assert_eq!(&*frames.table()[outermost.0 as usize].function, name);
+            frames.is_root(outermost)
+        };
+        assert!(begins("thread") && begins("program"));
+        assert!(begins("bare"), "which needs no symbol");
+        assert!(!begins("another") && !begins("moved") && !begins("writes"));
+        assert!(!begins("with_rows"), "which says itself who called it");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the unwind table says of code that has no symbol left: where its function begins, and whether nothing called it. Where
-//! a thread begins, the return address is marked undefined, as in a stripped libc's `clone3`.
+//! a thread begins, the return address is marked undefined, as in a stripped libc's `clone3`; musl says nothing of that, but its code
+//! does.
 
 use gimli::{
     BaseAddresses, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, RegisterRule,
@@ -33,6 +34,34 @@ pub(super) fn is_root(elf: &Elf, address: u64) -> bool {
 /// Where the code begins that has its rows in common with an address: its function, or a part that was moved away from one.
 pub(super) fn beginning(elf: &Elf, address: u64) -> Option<u64> {
     at(elf, address, |entry, _, _| entry.initial_address())
+}
+
+/// What musl's `clone` does with what a thread's first function returned: the system call `exit`.
+const EXIT: [u8; 8] = [
+    0x89, 0xc7, // mov %eax, %edi
+    0x31, 0xc0, // xor %eax, %eax
+    0xb0, 0x3c, // mov $60, %al
+    0x0f, 0x05, // syscall
+];
+
+/// Whether the code behind a call ends the thread. `address` is the last byte of the call.
+pub(super) fn exits_behind(elf: &Elf, address: u64) -> bool {
+    let behind = address.checked_add(1);
+    behind.is_some_and(|behind| elf.code_from(behind).starts_with(&EXIT))
+}
+
+/// Where the code behind a call goes with what that returned: `mov %rax, %rdi` or `mov %eax, %edi`, and a direct call. `None` where it
+/// does anything else. `address` is the last byte of the call.
+pub(super) fn result_goes_to(elf: &Elf, address: u64) -> Option<u64> {
+    let behind = address.checked_add(1)?;
+    let code = elf.code_from(behind);
+    let moves_all = code.first() == Some(&0x48);
+    let (&[0x89, 0xc7, 0xe8, a, b, c, d], _) = code.get(usize::from(moves_all)..)?.split_first_chunk()?
+    else {
+        return None;
+    };
+    let next = behind.checked_add(if moves_all { 8 } else { 7 })?;
+    next.checked_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])))
 }
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;

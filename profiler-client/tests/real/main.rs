@@ -23,6 +23,7 @@ mod files;
 mod grouping;
 mod inlined;
 mod known;
+mod musl;
 mod node;
 mod packages;
 mod places;
