@@ -6,8 +6,8 @@ use std::{fmt::Write as _, path::Path};
 use profiler_daemon::{
     kernel::Counter,
     session::{
-        Caller, Estimated, FlameRequest, FlameTimes, Library, Looks, MoreRecords, NewSession, Reason, ScopeEdit,
-        SessionError, TargetSpec, TimelineRequest, list_functions, may_look, sources,
+        Caller, Estimated, FlameRequest, FlameTimes, Library, Looks, MoreRecords, NewSession, Reason,
+        ScopeEdit, SessionError, TargetSpec, TimelineRequest, list_functions, may_look, sources,
     },
 };
 use profiler_symbolize::Grouping;
