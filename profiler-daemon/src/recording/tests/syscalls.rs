@@ -186,7 +186,9 @@ proptest! {
         let count = turns.len() as u64;
         prop_assert_eq!(whole.watched_ns, count * BATCH_NS);
         prop_assert_eq!(whole.begun_before, 2 * count);
-        prop_assert_eq!(whole.ended.as_deref(), Some("the end of the recording"));
+        // Where turns were told late, the recording goes on behind the last of them, and that is said.
+        let ended = whole.ended.as_deref().unwrap_or_default();
+        prop_assert!(ended.starts_with("the end of the recording"), "{}", ended);
 
         let length_ns = count * BATCH_NS;
         let cut_ns = length_ns / 100 * cut_percent;
