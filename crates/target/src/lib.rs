@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `process` | one process, pinned by a descriptor |
 //! | `standing` | whose a process is, and what it may do |
+//! | `peer` | whether who is on the other end of a socket may do what this process may |
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
 //! | `maps` | what a process has mapped, and opening it |
 //! | `memory` | its memory, as far as reading it waits for nobody |
@@ -23,6 +24,7 @@ mod list;
 mod maps;
 mod memory;
 mod on_disk;
+mod peer;
 mod process;
 mod standing;
 mod stat;
@@ -32,6 +34,7 @@ pub use error::TargetError;
 pub use list::{Life, Listed, children, command_line, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, visit_mappings};
 pub use memory::Memory;
+pub use peer::has_own_rights;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};

@@ -275,6 +275,32 @@ fn root_of_a_user_namespace_is_the_user_who_made_it() {
     assert_eq!(daemon.stop(), Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn root_by_its_number_alone_is_refused() {
+    let target = busy();
+    let daemon = Daemon::start();
+    let program = program("profiler");
+    let pid = target.pid().to_string();
+    let attach = ["latency", "-p", &pid, "f", "--duration", "0.2"];
+    // As a container's root is, with some capabilities or with none; and root of a user namespace that root has made.
+    for by in [
+        &["setpriv", "--bounding-set", "-sys_ptrace"][..],
+        &["setpriv", "--bounding-set", "-all"],
+        &["unshare", "--user", "--map-root-user"],
+    ] {
+        for arguments in [&attach[..], &["ps"], &["session", "list"]] {
+            let arguments = [&by[1..], &[program.to_str().unwrap()], arguments].concat();
+            run(as_program(Path::new(by[0]), &daemon.socket, &arguments))
+                .status(4)
+                .says("without all of the daemon's capabilities");
+        }
+    }
+    daemon.profiler(&attach).status(0);
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 /// A library of nobody's that is as long as can be copied, and of which nearly all is a hole.
 fn sparse_library(open: &Open, number: u64) -> String {
     const LENGTH: u64 = 1 << 30;

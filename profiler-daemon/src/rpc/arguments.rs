@@ -5,8 +5,9 @@ use profiler_common::values::MAX_VALUES;
 use profiler_proto::v1;
 use profiler_scope::expression::{self, Expression};
 use profiler_symbolize::Grouping;
-use tonic::{Request, transport::server::UdsConnectInfo};
+use tonic::Request;
 
+use super::peer::Peer;
 use crate::{
     kernel::{Event, Pace},
     session::{
@@ -24,21 +25,19 @@ const MAX_NAME_BYTES: usize = 64;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Who asks: the user on the other end of the socket.
+///
+/// # Errors
+/// Where the connection does not say who that is, or where it is root by its number alone.
 pub fn caller<T>(request: &Request<T>) -> Result<Caller, SessionError> {
-    request
-        .extensions()
-        .get::<UdsConnectInfo>()
-        .and_then(|info| info.peer_cred)
-        .map(|credentials| Caller {
-            uid: credentials.uid(),
-            gid: credentials.gid(),
-        })
-        .ok_or_else(|| {
-            SessionError::new(
-                Reason::PermissionDenied,
-                "the connection does not say which user it belongs to",
-            )
-        })
+    let refuse = |message: &str| Err(SessionError::new(Reason::PermissionDenied, message));
+    match request.extensions().get::<Peer>() {
+        Some(Peer::User(caller)) => Ok(*caller),
+        Some(Peer::RootByNumber) => refuse(
+            "your process is root's without all of the daemon's capabilities, as a container's root is: ask as the \
+             machine's root, or as another user",
+        ),
+        None => refuse("the connection does not say which user it belongs to"),
+    }
 }
 
 /// An edit of a scope.

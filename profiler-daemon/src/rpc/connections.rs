@@ -15,7 +15,9 @@ use tokio::{
     net::{UnixListener, UnixStream},
     time::{Sleep, sleep},
 };
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tonic::transport::server::Connected;
+
+use super::peer::{Peer, caller};
 
 /// How many connections there may be. Root's are not counted: whatever others do, root gets in.
 #[derive(Clone, Copy, Debug)]
@@ -126,39 +128,55 @@ pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connect
 }
 
 fn admit(stream: UnixStream, places: &Places) -> Option<Connection> {
-    // A peer that is gone has no credentials, and nothing to ask.
-    let uid = stream.peer_cred().ok()?.uid();
+    let peer = Peer::of(&stream)?;
+    let uid = peer.counted_as();
     let place = places.take(uid);
     if place.is_none() {
         tracing::debug!(uid, "a connection was refused: there are too many");
     }
-    Some(Connection::new(stream, place?, HANDSHAKE))
+    Some(Connection::new(stream, peer, place?, HANDSHAKE))
 }
 
 /// A client's connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
-    _place: Place,
+    peer: Peer,
+    /// None where it is no client's, but this process's own.
+    _place: Option<Place>,
     /// Bytes of the beginning that are still to come, and until when.
     beginning: Option<(usize, Pin<Box<Sleep>>)>,
 }
 
 impl Connection {
-    fn new(stream: UnixStream, place: Place, handshake: Duration) -> Self {
+    fn new(stream: UnixStream, peer: Peer, place: Place, handshake: Duration) -> Self {
         Self {
             stream,
-            _place: place,
+            peer,
+            _place: Some(place),
             beginning: Some((PREFACE_BYTES, Box::pin(sleep(handshake)))),
         }
+    }
+
+    /// One within this process.
+    ///
+    /// # Errors
+    /// Where the kernel does not say whose it is.
+    pub fn of_own(stream: UnixStream) -> io::Result<Self> {
+        Ok(Self {
+            peer: Peer::User(caller(&stream.peer_cred()?)),
+            stream,
+            _place: None,
+            beginning: None,
+        })
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = UdsConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> UdsConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer
     }
 }
 
@@ -221,6 +239,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::session::Caller;
 
     #[test]
     fn a_user_has_so_many_places_and_all_together_so_many() {
@@ -247,11 +266,17 @@ mod tests {
         assert!(users.counts.is_empty() && users.all == 0);
     }
 
+    /// A user's, who has 20 ms to begin.
+    fn connection(stream: UnixStream) -> Connection {
+        let place = Places::new(LIMITS).take(1).unwrap();
+        let peer = Peer::User(Caller { uid: 1, gid: 1 });
+        Connection::new(stream, peer, place, Duration::from_millis(20))
+    }
+
     #[tokio::test]
     async fn a_client_that_does_not_begin_is_left() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let place = Places::new(LIMITS).take(1).unwrap();
-        let mut connection = Connection::new(theirs, place, Duration::from_millis(20));
+        let mut connection = connection(theirs);
         ours.write_all(b"PRI * HTTP").await.unwrap();
         let mut text = Vec::new();
         let error = connection.read_to_end(&mut text).await.unwrap_err();
@@ -262,8 +287,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_has_begun_may_be_silent() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let place = Places::new(LIMITS).take(1).unwrap();
-        let mut connection = Connection::new(theirs, place, Duration::from_millis(20));
+        let mut connection = connection(theirs);
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         assert_eq!(preface.len(), PREFACE_BYTES);
         ours.write_all(preface).await.unwrap();

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `server` | a service on a socket, or in this process |
 //! | `connections` | how many connections there may be, and whose |
+//! | `peer` | who is on the other end of one |
 //! | `targets`, `sessions`, `views` | one gRPC service each |
 //! | `arguments` | messages parsed once, into values that cannot be wrong |
 //! | `latency_delta`, `flame_delta` | what changed since the last message of a stream |
@@ -27,6 +28,7 @@ mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;
+mod peer;
 mod recorded_counters;
 pub(crate) use latency_delta::histogram;
 pub(crate) mod records;

@@ -190,6 +190,7 @@ pub async fn in_process_of_comparison(path: &Path, before: &Path) -> Result<InPr
 
 async fn serve_in_process(handle: Handle) -> Result<InProcess, ServerError> {
     let (ours, theirs) = UnixStream::pair()?;
+    let theirs = connections::Connection::of_own(theirs)?;
     let router = router(&handle).await?;
     tokio::spawn(async move {
         // The stream of connections must not end: the server would end with it.
