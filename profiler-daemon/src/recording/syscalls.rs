@@ -9,7 +9,7 @@ use profiler_symbolize::{Frames, Stacks};
 use super::decode::{Damaged, Decoder, MAX_COUNT};
 use crate::{
     kernel::CallNumber,
-    session::{CALL_LOSSES, Losses, RecordedCalls, RecordedTurn},
+    session::{CALL_LOSSES, Losses, RecordedCalls, RecordedTurn, STACKS_FULL, UNNAMED},
 };
 
 /// Calls, results and stacks of a message: more than are told in one.
@@ -90,7 +90,7 @@ fn call(number: u32, is_32_bit: bool) -> CallNumber {
 
 /// Losses by the reasons that this version knows.
 fn known(told: &std::collections::HashMap<String, u64>) -> Losses {
-    let known = CALL_LOSSES.into_iter();
+    let known = CALL_LOSSES.into_iter().chain([STACKS_FULL, UNNAMED]);
     known
         .filter_map(|reason| Some((reason, *told.get(reason)?)))
         .collect()

@@ -154,6 +154,7 @@ pub use picture::{
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
+pub(crate) use recorded_calls::UNNAMED;
 pub use recorded_calls::{CALLS_DROPPED, RecordedCalls, RecordedTurn};
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
@@ -176,8 +177,8 @@ pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times
 pub use state::OVER_BUDGET;
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;
-pub(crate) use system_calls::CALL_LOSSES;
 pub use system_calls::SyscallsPicture;
+pub(crate) use system_calls::{CALL_LOSSES, STACKS_FULL};
 pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told};
 pub use trace::{ThreadName, TraceBatch, TraceLosses, TracedHit, TracedValue};

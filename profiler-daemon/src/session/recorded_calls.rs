@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use profiler_aggregate::system_calls::{Counted, NO_STACK};
 use profiler_symbolize::Stacks;
 
-use super::picture::Losses;
+use super::{picture::Losses, system_calls::STACKS_FULL};
 use crate::kernel::{CallNumber, CallResult, CountedCalls};
 
 /// Longest wait for the names of a turn's stacks; it is then told without those that are missing.
@@ -15,6 +15,9 @@ pub const NAMED_WITHIN_NS: u64 = 5_000_000_000;
 
 /// Calls, results and stacks of the turns that wait; beyond it the oldest are told without names.
 const MAX_ROWS: usize = 1 << 16;
+
+/// What calls are counted by whose stack had no name when their turn was told.
+pub const UNNAMED: &str = "syscall_stacks_unnamed";
 
 /// What the calls of turns that were lost are counted by.
 pub const CALLS_DROPPED: &str = "recorded_syscalls_dropped";
@@ -73,6 +76,8 @@ pub struct CountedTurn {
     rows: BTreeMap<Row, Counted>,
     open: BTreeMap<CallNumber, u64>,
     begun_before: u64,
+    /// Calls whose stacks found no room.
+    without_room: u64,
 }
 
 impl CountedTurn {
@@ -84,11 +89,12 @@ impl CountedTurn {
             rows: BTreeMap::new(),
             open,
             begun_before: 0,
+            without_room: 0,
         }
     }
 
-    /// Adds calls.
-    pub fn add(&mut self, counted: &CountedCalls) {
+    /// Adds calls, of a stack that is their own, or [`NO_STACK`] where that found no room.
+    pub fn add(&mut self, counted: &CountedCalls, stack: u64) {
         let error = match counted.result {
             CallResult::Done => None,
             CallResult::Failed(error) => Some(error),
@@ -97,10 +103,13 @@ impl CountedTurn {
                 return;
             }
         };
+        if stack != counted.stack {
+            self.without_room += counted.calls;
+        }
         let row = Row {
             call: counted.call,
             error,
-            stack: counted.stack,
+            stack,
         };
         self.rows.entry(row).or_default().add(Counted {
             calls: counted.calls,
@@ -168,20 +177,33 @@ impl CallsToRecord {
             if !waits_no_more {
                 break;
             }
-            let Some((turn, lost)) = self.turns.pop_front() else {
+            let Some((turn, mut lost)) = self.turns.pop_front() else {
                 break;
             };
             self.rows -= turn.rows.len();
-            let calls = turn.rows.into_iter().map(|(row, counted)| RecordedCalls {
-                call: row.call,
-                error: row.error,
-                stacks: name_of(row.stack).unwrap_or_default(),
-                counted,
-            });
+            let mut unnamed = 0;
+            let mut calls = Vec::with_capacity(turn.rows.len());
+            for (row, counted) in turn.rows {
+                let stacks = name_of(row.stack);
+                if stacks.is_none() && row.stack != NO_STACK {
+                    unnamed += counted.calls;
+                }
+                calls.push(RecordedCalls {
+                    call: row.call,
+                    error: row.error,
+                    stacks: stacks.unwrap_or_default(),
+                    counted,
+                });
+            }
+            for (reason, count) in [(STACKS_FULL, turn.without_room), (UNNAMED, unnamed)] {
+                if count > 0 {
+                    lost.insert(reason, count);
+                }
+            }
             given.push(RecordedTurn {
                 from_ns: turn.from_ns,
                 to_ns: turn.to_ns,
-                calls: calls.collect(),
+                calls,
                 open: turn.open,
                 begun_before: turn.begun_before,
                 lost,
@@ -202,7 +224,7 @@ mod tests {
     fn turn(number: u64, stacks: &[u64]) -> CountedTurn {
         let mut turn = CountedTurn::new(number * 250 * MS, (number + 1) * 250 * MS, BTreeMap::new());
         for stack in stacks {
-            turn.add(&CountedCalls {
+            let counted = CountedCalls {
                 tgid: 1,
                 views: 1,
                 call: CallNumber {
@@ -214,7 +236,8 @@ mod tests {
                 calls: 2,
                 time_ns: 7,
                 longest_ns: 5,
-            });
+            };
+            turn.add(&counted, *stack);
         }
         turn
     }
@@ -246,6 +269,7 @@ mod tests {
             turn.calls.iter().map(of).collect()
         };
         assert_eq!(stacks(&given[0]), [1, 0], "one was not named in time");
+        assert_eq!(given[0].lost, Losses::from([(UNNAMED, 4)]));
         assert_eq!(calls.rows, 0);
     }
 
@@ -261,6 +285,30 @@ mod tests {
             calls.take(turn(number, &many), &Losses::new());
         }
         assert_eq!(calls.give(0, false, unnamed).len(), 1, "the oldest makes room");
+    }
+
+    #[test]
+    fn calls_whose_stack_found_no_room_are_counted() {
+        let mut calls = CallsToRecord::new(Losses::new());
+        let mut without = turn(0, &[1]);
+        let other = CountedCalls {
+            tgid: 1,
+            views: 1,
+            call: CallNumber {
+                number: 0,
+                is_32_bit: false,
+            },
+            result: CallResult::Done,
+            stack: 2,
+            calls: 3,
+            time_ns: 7,
+            longest_ns: 5,
+        };
+        without.add(&other, NO_STACK);
+        calls.take(without, &Losses::new());
+        let given = calls.give(0, false, named);
+        assert_eq!(given[0].total(), 5);
+        assert_eq!(given[0].lost, Losses::from([(STACKS_FULL, 3)]));
     }
 
     #[test]

@@ -61,6 +61,10 @@ pub const CALL_LOSSES: [&str; 3] = ["syscall_limit", "syscall_open_limit", "sysc
 /// What calls are counted by whose stack is not told apart.
 pub const STACKS_FULL: &str = "syscall_stacks_full";
 
+/// Stacks that are told apart and have names, of one session: as many as the kernel counts by at once. Calls of others count without a
+/// stack.
+const MAX_STACKS: usize = 16_384;
+
 /// Stacks to be named, each with its process.
 pub type UnnamedStacks = Vec<(u32, Arc<SharedStack>)>;
 
@@ -68,6 +72,8 @@ pub type UnnamedStacks = Vec<(u32, Arc<SharedStack>)>;
 pub struct WatchedCalls {
     calls: SystemCalls<CallNumber>,
     stacks: HashMap<u64, CallerStack>,
+    /// Calls of stacks beyond [`MAX_STACKS`].
+    beyond_stacks: u64,
     gate: Gate,
     view: CallView,
     /// Since when they are counted; `None` until they are.
@@ -109,6 +115,7 @@ impl WatchedCalls {
         Self {
             calls: SystemCalls::default(),
             stacks: HashMap::new(),
+            beyond_stacks: 0,
             gate,
             view,
             since_ns: None,
@@ -152,14 +159,27 @@ impl WatchedCalls {
             time_ns: counted.time_ns,
             longest_ns: counted.longest_ns,
         };
-        self.calls.take(counted.call, error, counted.stack, calls);
-        if counted.stack != NO_STACK {
+        if counted.stack != NO_STACK && self.stacks.len() < MAX_STACKS {
             self.stacks.entry(counted.stack).or_insert_with(|| CallerStack {
                 tgid: counted.tgid,
                 stack: None,
                 names: Stacks::default(),
                 asked: Groupings::default(),
             });
+        }
+        let stack = self.kept(counted.stack);
+        if stack != counted.stack {
+            self.beyond_stacks += calls.calls;
+        }
+        self.calls.take(counted.call, error, stack, calls);
+    }
+
+    /// A stack; none where it found no room.
+    fn kept(&self, stack: u64) -> u64 {
+        if self.stacks.contains_key(&stack) {
+            stack
+        } else {
+            NO_STACK
         }
     }
 
@@ -183,7 +203,7 @@ impl WatchedCalls {
         let mut turn = CountedTurn::new(from_ns, taken.to_ns, self.own_open(taken.open));
         for counted in taken.counted {
             if self.is_own(counted.tgid, counted.views) {
-                turn.add(counted);
+                turn.add(counted, self.kept(counted.stack));
             }
         }
         if let Some(to_record) = &mut self.to_record {
@@ -276,7 +296,7 @@ impl WatchedCalls {
         for (reason, count) in &mut lost {
             *count -= self.before.get(reason).copied().unwrap_or(0).min(*count);
         }
-        lost.insert(STACKS_FULL, self.calls.unplaced());
+        lost.insert(STACKS_FULL, self.calls.unplaced() + self.beyond_stacks);
         lost.retain(|_, count| *count > 0);
         SyscallsPicture {
             seq: 0,

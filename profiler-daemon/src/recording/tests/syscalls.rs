@@ -7,7 +7,7 @@ use profiler_aggregate::system_calls::{Counted, SystemCalls};
 use super::*;
 use crate::{
     kernel::CallNumber,
-    session::{RecordedCalls, RecordedTurn, SyscallsPicture},
+    session::{RecordedCalls, RecordedTurn, SyscallsPicture, UNNAMED},
 };
 
 const READ: CallNumber = CallNumber {
@@ -78,7 +78,7 @@ pub fn turn(target: &Target, from_ns: u64, to_ns: u64) -> RecordedTurn {
         calls: recorded(target, &[made(None), made(Some(2))]),
         open: BTreeMap::from([(READ, 1)]),
         begun_before: 1,
-        lost: BTreeMap::from([("syscall_limit", 3)]),
+        lost: BTreeMap::from([("syscall_limit", 3), (UNNAMED, 2)]),
     }
 }
 
@@ -258,7 +258,7 @@ fn callers_are_shown_by_what_is_asked_for() {
             panic!("one caller: {picture:?}")
         };
         assert_eq!((stack.len(), counted.time_ns), (depth, 2 * MS), "{by:?}");
-        assert_eq!(picture.lost, BTreeMap::from([("syscall_limit", 3)]));
+        assert_eq!(picture.lost, BTreeMap::from([("syscall_limit", 3), (UNNAMED, 2)]));
     }
 }
 

@@ -226,6 +226,7 @@ impl Owner {
                 return Ok(());
             }
         };
+        self.take_recorded_calls(&name);
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
             return Ok(());
         };

@@ -240,7 +240,8 @@ impl Playing<'_> {
         }
         let (from_ns, to_ns) = turns.shown.ok_or_else(|| {
             refuse(
-                "system calls are recorded four times a second, and none of these times begins in that one",
+                "system calls are recorded four times a second, and no such count begins in that part of the recording: \
+                 ask for half a second or more; where that has none either, they are missing there",
             )
         })?;
         let mut ended = vec![taken.ending(begin_ns).to_string()];
@@ -258,7 +259,8 @@ impl Playing<'_> {
         let dropped = taken.counted(CALLS_DROPPED);
         let mut lost = turns.lost.clone();
         for (reason, count) in [(STACKS_FULL, turns.calls.unplaced()), (DROPPED, dropped)] {
-            lost.insert(reason, count);
+            let sum = lost.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
         }
         lost.retain(|_, count| *count > 0);
         let picture = SyscallsPicture {
