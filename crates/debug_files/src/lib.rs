@@ -37,7 +37,7 @@ pub use elf::{Bytes, Elf, Parsed};
 pub use file_systems::is_local;
 pub use finder::{Finder, Kept, Unfold};
 pub use home::{Home, Links, open_regular};
-pub use package::{DebugPackage, MappedFile, installed_path};
+pub use package::{CutOff, DebugPackage, MappedFile, PackageBudget, installed_path};
 pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};
 pub use unfolded::Unfolded;

@@ -28,12 +28,6 @@ use super::{
 const DPKG_LISTS: &str = "/var/lib/dpkg/info";
 /// Longest list of one package's files that is read, in bytes: about 100,000 files.
 const LIST_MAX: u64 = 16 << 20;
-/// Bytes of lists that are read in all.
-const LISTS_MAX: u64 = 256 << 20;
-/// Names in the folder that are looked at.
-const NAMES_MAX: usize = 65_536;
-/// How long a package is looked for.
-const LOOKED_FOR: Duration = Duration::from_secs(1);
 /// Longest name of a package, in bytes.
 const NAME_MAX: usize = 128;
 /// What tells which distribution it is.
@@ -50,6 +44,35 @@ pub enum DebugPackage {
     FoundBy(String),
 }
 
+/// What may be read to find packages, in all: whoever looks for those of several files has one for them together.
+#[derive(Clone, Debug)]
+pub struct PackageBudget {
+    /// Names in folders of lists.
+    names: usize,
+    /// Lists that are opened.
+    lists: usize,
+    /// Bytes of lists.
+    bytes: u64,
+    /// Only a slow disk takes that long for the others.
+    time: Duration,
+}
+
+impl Default for PackageBudget {
+    /// Twice what the largest installations need, and about a second of computing.
+    fn default() -> Self {
+        Self {
+            names: 1 << 18,
+            lists: 1 << 15,
+            bytes: 256 << 20,
+            time: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A package was looked for in a part of the installed ones only: they are too many, or too slow to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CutOff;
+
 /// A file that a process has mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedFile<'a> {
@@ -62,95 +85,186 @@ pub struct MappedFile<'a> {
 }
 
 impl DebugPackage {
-    /// The one of a file that this process has mapped; `None` where nothing says which it is. Takes a second at most.
-    #[must_use]
-    pub fn of(pid: u32, file: MappedFile<'_>) -> Option<Self> {
+    /// The one of a file that this process has mapped; `None` where nothing says which it is.
+    ///
+    /// # Errors
+    /// Where the budget was at its end before the installed packages were.
+    pub fn of(pid: u32, file: MappedFile<'_>, budget: &mut PackageBudget) -> Result<Option<Self>, CutOff> {
         let root = open_folder(
             CWD,
             Path::new(&format!("/proc/{pid}/root")),
             ResolveFlags::empty(),
-        )
-        .ok()?;
+        );
+        let Ok(root) = root else { return Ok(None) };
         let everybody = Reader::process(Rights::nobody());
-        everybody.run(|| Ok(Self::below(root.as_fd(), file))).ok()?
+        everybody
+            .run(|| Ok(Self::below(root.as_fd(), file, budget)))
+            .unwrap_or(Ok(None))
     }
 
     /// The one of a file in this root.
-    fn below(root: BorrowedFd<'_>, file: MappedFile<'_>) -> Option<Self> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let there = openat2(
-            root,
-            file.path,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-            resolve,
-        )
-        .ok()?;
-        if File::from(there).metadata().ok()?.ino() != file.inode {
-            return None;
+    fn below(
+        root: BorrowedFd<'_>,
+        file: MappedFile<'_>,
+        budget: &mut PackageBudget,
+    ) -> Result<Option<Self>, CutOff> {
+        if !is_at(root, file) {
+            return Ok(None);
         }
-        if let Some(package) = package_of(root, file.path) {
-            return Some(Self::Named(debug_package_of(&package)));
+        if let Some(package) = package_of(root, file.path, budget)? {
+            return Ok(Some(Self::Named(debug_package_of(&package))));
         }
-        Tool::of(root)?.command(file).map(Self::FoundBy)
+        let command = Tool::of(root).and_then(|tool| tool.command(file));
+        Ok(command.map(Self::FoundBy))
     }
+}
+
+/// Whether a file is what its path leads to in this root.
+fn is_at(root: BorrowedFd<'_>, file: MappedFile<'_>) -> bool {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let there = openat2(root, file.path, flags, Mode::empty(), resolve);
+    let there = there.ok().and_then(|there| File::from(there).metadata().ok());
+    there.is_some_and(|there| there.ino() == file.inode)
 }
 
 /// The name of the package with the debug information of a Debian package's files.
 fn debug_package_of(package: &str) -> String {
-    match package {
-        // Older than the automatic ones, and needed by those who debug anything.
-        "libc6" => "libc6-dbg".to_owned(),
-        package => format!("{package}-dbgsym"),
+    // Some are older than the automatic ones.
+    if package == "libc6" {
+        return "libc6-dbg".to_owned();
     }
+    python_of(package).map_or_else(|| format!("{package}-dbgsym"), |python| format!("{python}-dbg"))
+}
+
+/// The Python that a package is a part of, `python3.11`: the debug information of all its parts is in one package.
+fn python_of(package: &str) -> Option<&str> {
+    const PARTS: [&str; 4] = ["", "-minimal", "-stdlib", "t64"];
+    let python = package.strip_prefix("lib").unwrap_or(package);
+    let minor = python.strip_prefix("python3.")?;
+    let part = minor.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    (part.len() < minor.len() && PARTS.contains(&part)).then(|| &python[..python.len() - part.len()])
 }
 
 /// The Debian package that a file was installed by.
-fn package_of(root: BorrowedFd<'_>, path: &Path) -> Option<String> {
+fn package_of(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    budget: &mut PackageBudget,
+) -> Result<Option<String>, CutOff> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let folder = open_folder(root, Path::new(DPKG_LISTS), resolve).ok()?;
-    let names = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()?;
-    let (begun, mut left) = (Instant::now(), LISTS_MAX);
-    for name in names.take(NAMES_MAX).flatten() {
-        if left == 0 || begun.elapsed() > LOOKED_FOR {
-            return None;
+    let folder = open_folder(root, Path::new(DPKG_LISTS), resolve);
+    let names = folder.and_then(|folder| {
+        let names = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
+        Ok((folder, names))
+    });
+    let Ok((folder, names)) = names else {
+        return Ok(None);
+    };
+    let begun = Instant::now();
+    let mut look = Look {
+        until: begun + budget.time,
+        budget,
+        is_cut_off: false,
+    };
+    let mut found = None;
+    for name in names.flatten() {
+        if look.is_over() {
+            look.is_cut_off = true;
+            break;
         }
-        let name = name.file_name();
-        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else {
-            continue;
-        };
-        // A package that is installed for several architectures is called `libc6:amd64`.
-        let package = package.split_once(':').map_or(package, |(package, _)| package);
-        if is_package_name(package)
-            && lists(folder.as_fd(), Path::new(&name), path, &mut left).is_ok_and(|it| it)
-        {
-            return Some(package.to_owned());
+        found = look.at(&folder, path, &name);
+        if found.is_some() {
+            break;
         }
     }
-    None
+    look.budget.time = look.until.saturating_duration_since(Instant::now());
+    if found.is_none() && look.is_cut_off {
+        return Err(CutOff);
+    }
+    Ok(found)
 }
 
-/// Whether a list has a file; takes what is read from the bytes that are left.
-fn lists(folder: BorrowedFd<'_>, list: &Path, path: &Path, left: &mut u64) -> io::Result<bool> {
-    let file = open_regular(folder, list, Links::Refused, &Reader::OWN)?;
-    let most = LIST_MAX.min(*left);
-    let mut lines = BufReader::new(file.take(most));
-    let path = path.as_os_str().as_bytes();
-    // Packages call it as it was before `/bin`, `/sbin` and `/lib` became links to `/usr`.
-    let before_merge = path.strip_prefix(b"/usr").filter(|path| {
-        [&b"/bin/"[..], b"/sbin/", b"/lib"]
-            .iter()
-            .any(|start| path.starts_with(start))
-    });
-    let mut line = Vec::new();
-    let mut found = false;
-    while !found && lines.read_until(b'\n', &mut line)? > 0 {
-        let listed = line.strip_suffix(b"\n").unwrap_or(&line);
-        found = listed == path || Some(listed) == before_merge;
-        line.clear();
+/// A look through a folder of lists.
+struct Look<'a> {
+    budget: &'a mut PackageBudget,
+    /// When the budget's time is over.
+    until: Instant,
+    /// Whether there was more to be read.
+    is_cut_off: bool,
+}
+
+impl Look<'_> {
+    /// The package, if this name in the folder is that of its list.
+    fn at(&mut self, folder: &File, path: &Path, name: &fs::DirEntry) -> Option<String> {
+        self.budget.names -= 1;
+        let name = name.file_name();
+        let package = name.to_str().and_then(|name| name.strip_suffix(".list"))?;
+        // A package that is installed for several architectures is called `libc6:amd64`.
+        let package = package.split_once(':').map_or(package, |(package, _)| package);
+        let has_it = is_package_name(package)
+            && self
+                .lists(folder.as_fd(), Path::new(&name), path)
+                .is_ok_and(|it| it);
+        has_it.then(|| package.to_owned())
     }
-    *left -= most - lines.into_inner().limit();
-    Ok(found)
+
+    /// Whether a list has a file.
+    fn lists(&mut self, folder: BorrowedFd<'_>, list: &Path, path: &Path) -> io::Result<bool> {
+        self.budget.lists -= 1;
+        let file = open_regular(folder, list, Links::Refused, &Reader::OWN)?;
+        let mut lines = BufReader::new(List {
+            file,
+            left: LIST_MAX,
+            look: self,
+        });
+        let path = path.as_os_str().as_bytes();
+        // Packages call it as it was before `/bin`, `/sbin` and `/lib` became links to `/usr`.
+        let before_merge = path.strip_prefix(b"/usr").filter(|path| {
+            [&b"/bin/"[..], b"/sbin/", b"/lib"]
+                .iter()
+                .any(|start| path.starts_with(start))
+        });
+        let mut line = Vec::new();
+        let mut found = false;
+        while !found && lines.read_until(b'\n', &mut line)? > 0 {
+            // What was cut off may be the beginning of another.
+            let listed = line.strip_suffix(b"\n");
+            found = listed.is_some_and(|listed| listed == path || Some(listed) == before_merge);
+            line.clear();
+        }
+        Ok(found)
+    }
+
+    /// Whether nothing more may be read.
+    fn is_over(&self) -> bool {
+        let PackageBudget {
+            names, lists, bytes, ..
+        } = *self.budget;
+        names == 0 || lists == 0 || bytes == 0 || Instant::now() >= self.until
+    }
+}
+
+/// A list that is read as far as its bound and the budget.
+struct List<'a, 'b> {
+    file: File,
+    left: u64,
+    look: &'a mut Look<'b>,
+}
+
+impl io::Read for List<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.left.min(self.look.budget.bytes);
+        if bytes == 0 || Instant::now() >= self.look.until {
+            self.look.is_cut_off = true;
+            return Ok(0);
+        }
+        let most = usize::try_from(bytes).map_or(buffer.len(), |bytes| bytes.min(buffer.len()));
+        let read = self.file.read(&mut buffer[..most])?;
+        self.left -= read as u64;
+        self.look.budget.bytes -= read as u64;
+        Ok(read)
+    }
 }
 
 /// Whether it is one that Debian's policy allows.
@@ -260,18 +374,31 @@ mod tests {
         }
 
         fn package_of(&self, path: &str) -> Option<DebugPackage> {
+            self.within(path, &mut PackageBudget::default()).unwrap()
+        }
+
+        fn within(&self, path: &str, budget: &mut PackageBudget) -> Result<Option<DebugPackage>, CutOff> {
             let inode = fs::metadata(self.at(path)).unwrap().ino();
-            self.package_at(path, inode)
+            self.at_inode(path, inode, budget)
         }
 
         fn package_at(&self, path: &str, inode: u64) -> Option<DebugPackage> {
+            self.at_inode(path, inode, &mut PackageBudget::default()).unwrap()
+        }
+
+        fn at_inode(
+            &self,
+            path: &str,
+            inode: u64,
+            budget: &mut PackageBudget,
+        ) -> Result<Option<DebugPackage>, CutOff> {
             let root = open_folder(CWD, self.0.path(), ResolveFlags::empty()).unwrap();
             let file = MappedFile {
                 path: Path::new(path),
                 inode,
                 build_id: Some(&BUILD_ID),
             };
-            DebugPackage::below(root.as_fd(), file)
+            DebugPackage::below(root.as_fd(), file, budget)
         }
     }
 
@@ -362,8 +489,72 @@ mod tests {
         };
         write(LIST_MAX - 20);
         assert_eq!(root.package_of("/usr/bin/x"), Some(named("large-dbgsym")));
-        write(LIST_MAX);
-        assert_eq!(root.package_of("/usr/bin/x"), None);
+        for length in [LIST_MAX, LIST_MAX - 5] {
+            write(length);
+            let found = root.within("/usr/bin/x", &mut PackageBudget::default());
+            assert_eq!(found, Err(CutOff));
+        }
+    }
+
+    #[test]
+    fn what_is_read_for_several_files_is_bounded_together_and_an_end_before_all_is_read_is_told() {
+        let root = Root::new();
+        root.write("/usr/bin/x", "");
+        root.write("/usr/bin/own", "");
+        let lists = 20;
+        for number in 0..lists {
+            root.list(&format!("p{number}"), &["/.", "/usr/bin/x-", "/usr/bin/xy"]);
+        }
+        let bytes = 27 * lists as u64;
+        let enough = || PackageBudget {
+            names: lists + 1,
+            lists: lists + 1,
+            bytes: bytes + 1,
+            ..PackageBudget::default()
+        };
+        let mut budget = enough();
+        assert_eq!(root.within("/usr/bin/own", &mut budget), Ok(None));
+        assert_eq!((budget.names, budget.lists, budget.bytes), (1, 1, 1));
+        assert_eq!(root.within("/usr/bin/own", &mut budget), Err(CutOff));
+        for too_little in [
+            PackageBudget {
+                names: lists - 1,
+                ..enough()
+            },
+            PackageBudget {
+                lists: lists - 1,
+                ..enough()
+            },
+            PackageBudget {
+                bytes: bytes - 2,
+                ..enough()
+            },
+            PackageBudget {
+                time: Duration::ZERO,
+                ..enough()
+            },
+        ] {
+            // Its last line would be `/usr/bin/x`.
+            let found = root.within("/usr/bin/x", &mut too_little.clone());
+            assert_eq!(found, Err(CutOff), "{too_little:?}");
+        }
+    }
+
+    #[test]
+    fn the_debug_information_of_all_parts_of_python_is_in_one_package() {
+        for (package, expected) in [
+            ("python3.11-minimal", "python3.11-dbg"),
+            ("python3.13", "python3.13-dbg"),
+            ("libpython3.11", "python3.11-dbg"),
+            ("libpython3.12t64", "python3.12-dbg"),
+            ("libpython3.11-stdlib", "python3.11-dbg"),
+            ("python3.-minimal", "python3.-minimal-dbgsym"),
+            ("python3.11-numpy", "python3.11-numpy-dbgsym"),
+            ("python3-yaml", "python3-yaml-dbgsym"),
+            ("libc6", "libc6-dbg"),
+        ] {
+            assert_eq!(debug_package_of(package), expected);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use profiler_target::{
 };
 
 use super::{
-    debug_package::Remedy,
+    debug_package::{Remedy, SharedBudget},
     error::{Reason, SessionError},
     library::Library,
     refusal::gone_or,
@@ -36,12 +36,21 @@ pub struct TargetFile {
     pid: u32,
     /// Looked for when it is first asked for.
     remedy: OnceLock<Remedy>,
+    /// What may be read for that.
+    packages: SharedBudget,
 }
 
 impl TargetFile {
     /// What brings the debug information that it lacks.
     pub fn remedy(&self) -> &Remedy {
-        self.remedy.get_or_init(|| Remedy::of(self.pid, self))
+        self.remedy
+            .get_or_init(|| Remedy::of(self.pid, self, &self.packages))
+    }
+
+    /// Whether that was looked for.
+    #[cfg(test)]
+    pub fn is_remedy_known(&self) -> bool {
+        self.remedy.get().is_some()
     }
 
     /// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and the
@@ -96,8 +105,13 @@ impl Add for Size {
     }
 }
 
-/// Reads the symbols of everything that a process has mapped, as far as they are not known.
-pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFile>, SessionError> {
+/// Reads the symbols of everything that a process has mapped, as far as they are not known. `packages` is what may be read to find
+/// the packages of files, of all processes of the request together.
+pub fn read_process(
+    process: &Process,
+    library: &Library,
+    packages: &SharedBudget,
+) -> Result<Vec<TargetFile>, SessionError> {
     let pid = process.pid();
     let rights = Rights::of_process(pid);
     let mappings =
@@ -145,6 +159,7 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
         threads: Arc::clone(&threads),
         pid,
         remedy: OnceLock::new(),
+        packages: Arc::clone(packages),
     });
     Ok(files.collect())
 }

@@ -28,6 +28,7 @@ use super::{
     authorize::{authorize, authorize_steps, may_look},
     by_value,
     command::{Caller, Capture, TargetSpec},
+    debug_package::SharedBudget,
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{TargetFile, read_process},
@@ -383,9 +384,10 @@ impl LookedUp {
         let mut files = Vec::new();
         if allocations || !self.scope.steps.is_empty() {
             let several = Several(self.processes.len());
+            let packages = SharedBudget::default();
             let mut processes = Vec::new();
             for process in self.processes {
-                let read = read_process(&process, library);
+                let read = read_process(&process, library, &packages);
                 // It takes a while: what was read may be of a program that it has begun meanwhile.
                 let read = read.and_then(|read| authorize_process(self.caller, &process).map(|()| read));
                 if let Some(read) = several.unless_ended(read)? {

@@ -14,7 +14,7 @@ use super::{
         error::{Reason, SessionError},
         files::TargetFile,
     },
-    warnings::warn_once,
+    warnings::{BareFiles, warn_once},
 };
 
 /// What is inlined of a name.
@@ -102,10 +102,11 @@ impl Inlined {
     }
 
     /// Says what is left out. `with_functions` are the numbers of the files that have functions of the name.
-    pub fn warn(
+    pub fn warn<'a>(
         &self,
         warnings: &mut Vec<String>,
-        files: &[TargetFile],
+        bare: &mut BareFiles<'a>,
+        files: &'a [TargetFile],
         name: &Name,
         with_functions: impl Iterator<Item = usize>,
     ) {
@@ -117,13 +118,8 @@ impl Inlined {
         }
         for file in with_functions.filter_map(|number| files.get(number)) {
             if !file.known.index.has_debug_info() {
-                let (shown, remedy) = (&file.shown, file.remedy());
-                warn_once(
-                    warnings,
-                    format!(
-                        "{shown} has no debug information: inlined instances of {name} in it are not known; {remedy}"
-                    ),
-                );
+                let lacking = format!(", so that inlined instances of {name} in it are not known");
+                bare.warn(warnings, file, &lacking);
             }
         }
     }

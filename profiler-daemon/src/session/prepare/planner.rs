@@ -32,12 +32,9 @@ use super::{
     ifuncs,
     inlined::Inlined,
     sites::{by_file, call_site, inlined_site},
-    warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
+    warnings::{BareFiles, warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec, SpanKind};
-
-/// Files without debug information of which it is said what brings it.
-const MAX_BARE_FILES: usize = 3;
 
 /// The longest instruction.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
@@ -144,18 +141,9 @@ impl Planner<'_> {
 
     /// Says what brings the debug information that values are asked of.
     fn warn_of_bare_files(&self, step: &PreparedStep, warnings: &mut Vec<String>) {
-        // Most processes of a session run the same files.
-        let mut named: Vec<&str> = Vec::new();
+        let mut bare = BareFiles::default();
         for file in self.bare_files(step) {
-            if named.len() >= MAX_BARE_FILES || named.contains(&file.shown.as_str()) {
-                continue;
-            }
-            named.push(&file.shown);
-            let (shown, remedy) = (&file.shown, file.remedy());
-            warn_once(
-                warnings,
-                format!("{shown} has no debug information, which tells names and types of values: {remedy}"),
-            );
+            bare.warn(warnings, file, ", which tells names and types of values");
         }
     }
 
@@ -547,7 +535,7 @@ impl Planner<'_> {
         let looks = self.looks(conditions);
         // What is behind may be where they begin.
         let from_first = looks || next.is_some_and(|next| next.place.may_begin_at_once());
-        let mut prepared = Vec::new();
+        let (mut prepared, mut bare) = (Vec::new(), BareFiles::default());
         for (process, files) in self.processes.iter().zip(self.files) {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
@@ -585,6 +573,7 @@ impl Planner<'_> {
             }
             inlined.warn(
                 warnings,
+                &mut bare,
                 files,
                 name,
                 functions.iter().map(|function| function.module),

@@ -22,6 +22,33 @@ pub(super) fn warn_once(warnings: &mut Vec<String>, warning: String) {
     }
 }
 
+/// Files without debug information of which it is said what brings it: looking for that takes time.
+const MAX_REMEDIES: usize = 3;
+
+/// Files without debug information, as far as they were warned of: most processes of a session run the same files.
+#[derive(Default)]
+pub(super) struct BareFiles<'a>(Vec<&'a str>);
+
+impl<'a> BareFiles<'a> {
+    /// Warns that a file has none, with what brings it in the first ones.
+    pub fn warn(&mut self, warnings: &mut Vec<String>, file: &'a TargetFile, lacking: &str) {
+        if self.0.contains(&file.shown.as_str()) {
+            return;
+        }
+        let shown = &file.shown;
+        let warning = format!("{shown} has no debug information{lacking}");
+        warn_once(
+            warnings,
+            if self.0.len() < MAX_REMEDIES {
+                format!("{warning}: {}", file.remedy())
+            } else {
+                warning
+            },
+        );
+        self.0.push(shown);
+    }
+}
+
 /// Bytes of debug information beyond which none is read for a warning: it would make attaching slow.
 const MAX_DEBUG_BYTES: usize = 64 << 20;
 
@@ -223,4 +250,59 @@ pub(super) fn warn_of_lines(warnings: &mut Vec<String>, place: &Place, prepared:
             "{place} ({mnemonic}) is single-stepped by the kernel{of}: reaching it costs about ten times as much"
         ),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::session::{debug_package::SharedBudget, files::read_process, library::Library};
+
+    /// A program, which is ended with the test.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn what_brings_debug_information_is_looked_for_once_a_file_and_for_the_first_files() {
+        let running = Running(Command::new("sleep").arg("1000").spawn().unwrap());
+        let process = Process::open(running.0.id()).unwrap();
+        let library = Library::new(None);
+        let packages = SharedBudget::default();
+        let read = || {
+            let mut file = read_process(&process, &library, &packages)
+                .unwrap()
+                .swap_remove(0);
+            file.shown = "first".to_owned();
+            file
+        };
+        let mut files: Vec<TargetFile> = (0..=MAX_REMEDIES + 1).map(|_| read()).collect();
+        // One that another process has mapped, too, and others.
+        for (number, file) in files.iter_mut().enumerate().skip(2) {
+            file.shown = format!("other {number}");
+        }
+        let (mut warnings, mut bare) = (Vec::new(), BareFiles::default());
+        for file in &files {
+            bare.warn(&mut warnings, file, ", which tells types");
+        }
+        assert_eq!(warnings.len(), MAX_REMEDIES + 1, "{warnings:?}");
+        let (last, first) = warnings.split_last().unwrap();
+        for warning in first {
+            let says =
+                warning.contains(" has no debug information, which tells types: install its debug package");
+            assert!(says, "{warning}");
+        }
+        assert!(
+            last.ends_with(" has no debug information, which tells types"),
+            "{last}"
+        );
+        let sought: Vec<bool> = files.iter().map(TargetFile::is_remedy_known).collect();
+        assert_eq!(sought, [true, false, true, true, false]);
+    }
 }
