@@ -141,6 +141,7 @@ impl From<Status> for Failure {
             _ => {}
         }
         let nearest = split_names(field("nearest"));
+        let mistyped = is_mistyped(&info.reason, &nearest);
         if !nearest.is_empty() && !nearest.iter().all(|name| status.message().contains(name)) {
             message.push_str("\nNearest names:");
             for name in nearest {
@@ -148,7 +149,8 @@ impl From<Status> for Failure {
                 message.push_str(&escape::terminal(name));
             }
         }
-        if std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
+        let has_servers = || std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty());
+        if !mistyped && has_servers() {
             message.push_str(&from_debuginfod(field("build_id")));
         }
         Self {
@@ -156,6 +158,11 @@ impl From<Status> for Failure {
             message,
         }
     }
+}
+
+/// Whether a function's name is rather mistyped than in debug information that is missing: others are nearly the same.
+fn is_mistyped(reason: &str, nearest: &[&str]) -> bool {
+    reason == "FUNCTION_NOT_FOUND" && !nearest.is_empty()
 }
 
 /// How the debug information of a build comes from a server of debug information; nothing without a build-id.
@@ -368,6 +375,13 @@ mod tests {
         for hostile in ["", "ab", "ab01;x", "$(x)ab", "../../ab", "äbcd"] {
             assert_eq!(from_debuginfod(hostile), "", "{hostile}");
         }
+    }
+
+    #[test]
+    fn a_mistyped_name_is_not_looked_for_in_debug_information() {
+        assert!(is_mistyped("FUNCTION_NOT_FOUND", &["handle"]));
+        assert!(!is_mistyped("FUNCTION_NOT_FOUND", &[]));
+        assert!(!is_mistyped("LINE_NOT_FOUND", &["server.c"]));
     }
 
     #[test]
