@@ -177,8 +177,11 @@ fn source_as_json_is_a_function_and_its_lines() {
 
 #[test]
 fn latency_as_text_ends_with_a_table() {
-    let fake = Fake::start(Script::default());
-    let output = run(&fake, &["latency", "-p", "7", "handle", "--duration", "0.3"]);
+    let fake = Fake::start(Script {
+        target_exits_after: Some(3),
+        ..Script::default()
+    });
+    let output = run(&fake, &["latency", "-p", "7", "handle"]);
     assert_status(&output, 0);
     let text = stdout(&output);
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
@@ -187,7 +190,7 @@ fn latency_as_text_ends_with_a_table() {
         *heading,
         "  time function         calls    /s    p50    p90    p99  p99.9    max open lost"
     );
-    assert!(!updates.is_empty(), "{text}");
+    assert_eq!(updates.len(), 3, "{text}");
     for (number, update) in updates.iter().enumerate() {
         let numbers = "2000  900µs 1.90ms 20.0ms 30.0ms 31.0ms    2";
         assert!(
@@ -214,17 +217,17 @@ fn latency_as_text_ends_with_a_table() {
 
 #[test]
 fn latency_as_json_has_one_final_object() {
-    let fake = Fake::start(Script::default());
-    let output = run(
-        &fake,
-        &["latency", "-p", "7", "handle", "--json", "--duration", "300ms"],
-    );
+    let fake = Fake::start(Script {
+        target_exits_after: Some(3),
+        ..Script::default()
+    });
+    let output = run(&fake, &["latency", "-p", "7", "handle", "--json"]);
     assert_status(&output, 0);
     let objects: Vec<Value> = stdout(&output)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert!(objects.len() >= 2);
+    assert_eq!(objects.len(), 4, "three updates and the last one");
     let (last, others) = objects.split_last().unwrap();
     assert_eq!(last["final"], true);
     assert!(others.iter().all(|object| object["final"] == false));

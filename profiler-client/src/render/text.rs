@@ -28,9 +28,32 @@ const TIME: usize = 6;
 /// Columns of the numbers of open and of lost calls.
 const FEW: usize = 4;
 
+/// The lines of a run's updates, one update below the other.
+#[derive(Default)]
+pub struct Updates {
+    /// Whether what is above all lines was written.
+    headed: bool,
+    /// The losses of no single function, as they were written last.
+    lost: BTreeMap<String, u64>,
+}
+
+impl Updates {
+    /// The lines of the next update; those of losses that are of no single function only where these have changed.
+    pub fn next(&mut self, state: &LatencyState, elapsed: Duration) -> String {
+        let mut text = update(state, elapsed);
+        if self.lost != state.lost {
+            self.lost.clone_from(&state.lost);
+            text.push_str(&lost_in_run(&format!("{:>TIME$} ", since(elapsed)), &state.lost));
+        }
+        if !std::mem::replace(&mut self.headed, true) {
+            text.insert_str(0, &heading());
+        }
+        text
+    }
+}
+
 /// What is above the lines of [`update`].
-#[must_use]
-pub fn heading() -> String {
+fn heading() -> String {
     let times = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!(" {name:>TIME$}"));
     format!(
         "{:>TIME$} {:<NAME$} {:>CALLS$} {:>CALLS$}{} {:>FEW$} {:>FEW$}\n",
@@ -45,9 +68,8 @@ pub fn heading() -> String {
 }
 
 /// A line for each function: its calls since the start, their rate and percentiles in the window, and what is open and
-/// lost; of several functions, for those that were called in the window.
-#[must_use]
-pub fn update(state: &LatencyState, elapsed: Duration) -> String {
+/// lost of its own; of several functions, for those that were called in the window.
+fn update(state: &LatencyState, elapsed: Duration) -> String {
     let mut text = String::new();
     let several = state.functions.len() > 1;
     let time = since(elapsed);
@@ -82,7 +104,10 @@ pub fn update(state: &LatencyState, elapsed: Duration) -> String {
                 if is_called { narrow_ns(ns) } else { "-".to_owned() }
             )
         });
-        let lost = state.lost_of(function).into_values().fold(0, u64::saturating_add);
+        let lost = function
+            .lost
+            .values()
+            .fold(0, |sum: u64, &n| sum.saturating_add(n));
         text.push_str(&format!(
             "{time:>TIME$} {name:<NAME$} {:>CALLS$} {:>CALLS$}{} {:>FEW$} {:>FEW$}\n",
             units::narrow_number(function.since_start.count, CALLS),
@@ -102,33 +127,50 @@ fn since(elapsed: Duration) -> String {
     format!("{seconds:.decimals$}s")
 }
 
-/// Names cut to their column: in their middle, or elsewhere where they would look alike then. What looks alike wherever it
-/// is cut stays whole.
+/// Names cut to their column: in their middle, or elsewhere where they would look alike then. Those that look alike
+/// wherever they are cut stay whole, the others do not.
 fn short(names: Vec<String>) -> Vec<String> {
-    let by_middle: Vec<String> = names.iter().map(|name| cut_middle(name, NAME)).collect();
-    let alike = repeated(&by_middle);
-    let cut = |head: usize| -> Vec<String> {
-        let cut = names.iter().zip(&by_middle).map(|(name, by_middle)| {
-            if alike.contains(by_middle) {
-                cut_behind(name, head)
-            } else {
-                by_middle.clone()
-            }
-        });
-        cut.collect()
-    };
-    let mut cuts = (0..NAME).rev().map(cut);
-    if alike.is_empty() {
-        return by_middle;
+    let in_the_middle = |name: &String| cut_middle(name, NAME);
+    let mut cuts: Vec<Option<String>> = told_apart(&names, &HashSet::new(), in_the_middle);
+    for head in (0..NAME).rev() {
+        if cuts.iter().all(Option::is_some) {
+            break;
+        }
+        let taken: HashSet<&str> = cuts.iter().flatten().map(String::as_str).collect();
+        let left: Vec<String> = names
+            .iter()
+            .zip(&cuts)
+            .filter(|(_, cut)| cut.is_none())
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut more = told_apart(&left, &taken, |name| cut_behind(name, head)).into_iter();
+        for cut in cuts.iter_mut().filter(|cut| cut.is_none()) {
+            *cut = more.next().flatten();
+        }
     }
-    cuts.find(|cut| repeated(cut).is_empty()).unwrap_or(names)
+    names
+        .into_iter()
+        .zip(cuts)
+        .map(|(name, cut)| cut.unwrap_or(name))
+        .collect()
 }
 
-/// Those that are there several times.
-fn repeated(names: &[String]) -> HashSet<String> {
-    let mut seen = HashSet::new();
-    let again = names.iter().filter(|name| !seen.insert(name.as_str()));
-    again.cloned().collect()
+/// Names as they are cut, but for those that would look like another of them, or like one that is taken.
+fn told_apart(
+    names: &[String],
+    taken: &HashSet<&str>,
+    cut: impl Fn(&String) -> String,
+) -> Vec<Option<String>> {
+    let cuts: Vec<String> = names.iter().map(cut).collect();
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    for cut in &cuts {
+        *times.entry(cut).or_default() += 1;
+    }
+    cuts.iter()
+        .map(|cut| {
+            (times.get(cut.as_str()) == Some(&1) && !taken.contains(cut.as_str())).then(|| cut.clone())
+        })
+        .collect()
 }
 
 /// A name cut to its column behind so many characters.
@@ -173,8 +215,7 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
             text.push_str(&line);
             text.push('\n');
         }
-        text.push_str(&state_line(function, &state.lost_of(function)));
-        text.push('\n');
+        text.push_str(&wrapped(&state_line(function, &function.lost)));
         for line in taken_off(function) {
             text.push_str(&line);
             text.push('\n');
@@ -212,7 +253,40 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
             names.join(", ")
         ));
     }
+    let lost = lost_in_run("", &state.lost);
+    if !lost.is_empty() {
+        text.push('\n');
+        text.push_str(&lost);
+    }
     text
+}
+
+/// Losses of a run that are of no single function, by reason; nothing where there are none.
+fn lost_in_run(before: &str, lost: &BTreeMap<String, u64>) -> String {
+    let reasons = reasons(lost);
+    if reasons.is_empty() {
+        return String::new();
+    }
+    wrapped(&format!("{before}lost in the whole run: {}", reasons.join(", ")))
+}
+
+/// A list in as many lines as it takes, each broken behind a comma.
+fn wrapped(list: &str) -> String {
+    const INDENT: &str = "         ";
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for part in list.split_inclusive(", ") {
+        let is_full = line.chars().count() + part.trim_end().chars().count() > WIDTH;
+        if is_full && !line.trim_start().is_empty() {
+            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
+        }
+        line.push_str(part);
+    }
+    lines.push(line);
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }
 
 /// Whether there is anything to say of a function.
@@ -455,14 +529,18 @@ pub fn taken_off(function: &FunctionState) -> Vec<String> {
     ]
 }
 
-/// Losses by reason; those that did not happen are left out.
+/// The reasons of losses with how many each; those that did not happen are left out.
+fn reasons(lost: &BTreeMap<String, u64>) -> Vec<String> {
+    let happened = lost.iter().filter(|(_, n)| **n > 0);
+    happened
+        .map(|(reason, &n)| format!("{} {}", terminal(reason), units::count(n)))
+        .collect()
+}
+
+/// Losses by reason in a line.
 #[must_use]
 pub fn losses(lost: &BTreeMap<String, u64>) -> String {
-    let reasons: Vec<String> = lost
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(reason, &n)| format!("{} {}", terminal(reason), units::count(n)))
-        .collect();
+    let reasons = reasons(lost);
     if reasons.is_empty() {
         "lost none".to_owned()
     } else {
@@ -610,6 +688,58 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_is_lost_of_no_function_is_in_a_line_of_its_own_when_it_changes() {
+        let mut state = sample();
+        let mut other = state.functions[&1].clone();
+        other.function.name = "parse".to_owned();
+        other.lost.insert("too_deep".to_owned(), 7);
+        state.functions.insert(2, other);
+        let mut updates = Updates::default();
+        let mut next = |state: &LatencyState| updates.next(state, Duration::from_secs(1));
+        let lost = |text: &str| -> Vec<String> {
+            let ends = text.lines().map(|line| line.split_whitespace().next_back());
+            ends.flatten().map(str::to_owned).collect()
+        };
+        assert_eq!(lost(&next(&state)), ["lost", "0", "7"], "headed once");
+        state.lost.insert("place_missed".to_owned(), 1200);
+        let text = next(&state);
+        assert_eq!(
+            text.lines().next_back(),
+            Some("  1.0s lost in the whole run: place_missed 1,200")
+        );
+        assert_eq!(lost(&text), ["0", "7", "1,200"], "no function's are more for it");
+        assert_eq!(lost(&next(&state)), ["0", "7"]);
+        for function in state.functions.values_mut() {
+            function.window = v1::Summary::default();
+        }
+        state.lost.insert("place_missed".to_owned(), 1201);
+        assert!(next(&state).ends_with("lost in the whole run: place_missed 1,201\n"));
+
+        let text = result(&state, Duration::ZERO);
+        assert_eq!(text.matches("place_missed").count(), 1, "{text}");
+        assert!(
+            text.contains("ns  lost none\n") && text.contains("ns  lost: too_deep 7\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n\nlost in the whole run: place_missed 1,201\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn losses_for_many_reasons_take_several_lines() {
+        let mut state = sample();
+        let many: BTreeMap<_, _> = (0..20).map(|n| (format!("a_reason_{n}"), 123_456)).collect();
+        state.lost.clone_from(&many);
+        state.functions.get_mut(&1).unwrap().lost = many;
+        let text =
+            Updates::default().next(&state, Duration::from_secs(999)) + &result(&state, Duration::ZERO);
+        assert_eq!(text.matches(" 123,456").count(), 60, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    }
+
+    #[test]
     fn names_are_cut_so_that_they_are_told_apart() {
         let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect());
         let (one, other) = (
@@ -631,10 +761,12 @@ pub(crate) mod tests {
         let middle = |middle: &str| format!("server::connection::{middle}::{{{{closure}}}}::poll");
         let (one, other) = (middle("read"), middle("send"));
         assert_eq!(
-            names(&[&one, &other]),
-            [one, other],
-            "which differ where both are cut"
+            names(&[&one, "demo::handler::serve", &other]),
+            [&one, "demo::h…r::serve", &other],
+            "two differ where both are cut: the third does not grow for that"
         );
+        let third = "server::socket::accept::{{closure}}::poll";
+        assert_eq!(names(&[third, &one, &other]), ["server::socket:…", &one, &other]);
     }
 
     #[test]

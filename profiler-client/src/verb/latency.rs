@@ -31,10 +31,7 @@ use crate::{
 /// How the view is shown.
 enum Show {
     Json,
-    /// Whether what is above the lines was written.
-    Lines {
-        headed: bool,
-    },
+    Lines(text::Updates),
     Live(Box<live::Latency>),
     /// What is written at the end goes where it would be shown.
     Nothing,
@@ -75,7 +72,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
                 request.color,
             )))
         } else {
-            Show::Lines { headed: false }
+            Show::Lines(text::Updates::default())
         };
         Ok((opened, attached, stream, again, show, title))
     })
@@ -122,13 +119,7 @@ fn objects(state: &LatencyState, is_final: bool) -> String {
 fn update(show: &mut Show, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
     match show {
         Show::Json => output::ndjson(objects(state, false)),
-        Show::Lines { headed } => {
-            let mut lines = text::update(state, elapsed);
-            if !std::mem::replace(headed, true) {
-                lines.insert_str(0, &text::heading());
-            }
-            output::stdout(lines)
-        }
+        Show::Lines(updates) => output::stdout(updates.next(state, elapsed)),
         Show::Live(screen) => screen.draw(state, elapsed),
         Show::Nothing => Ok(()),
     }
@@ -140,7 +131,7 @@ fn finish(show: &mut Show, state: &LatencyState, elapsed: Duration) -> Result<()
     }
     match show {
         Show::Json => output::ndjson(objects(state, true)),
-        Show::Lines { .. } => output::stdout(text::result(state, elapsed)),
+        Show::Lines(_) => output::stdout(text::result(state, elapsed)),
         Show::Live(screen) => screen.draw(state, elapsed),
         Show::Nothing => Ok(()),
     }
