@@ -53,23 +53,31 @@ fn stacks_of_both_threads_are_complete() {
         assert!(built.unwrap().success());
         let target = Fixture::start_by(&mut Command::new(&program));
         let pid = target.pid().to_string();
-        let objects = run(profiler(&["flame", "-p", &pid, "--duration", "1.5", "--json"]))
-            .status(0)
-            .objects();
+        // A busy machine may leave the target an eighth of this.
+        let asked = ["flame", "-p", &pid, "-F", "499", "--duration", "4", "--json"];
+        let objects = run(profiler(&asked)).status(0).objects();
         let (summary, stacks) = objects.split_last().unwrap();
-        assert!(summary["samples"].as_u64().unwrap() > 20, "{name}: {summary}");
         // Of what musl itself calls nothing says by whom.
         let frames = |stack: &Value| stack["frames"].as_array().unwrap().clone();
         let mut works = stacks.to_vec();
         works.retain(|stack| frames(stack).last().unwrap()["function"] == "work");
-        for function in ["main", "in_thread"] {
-            let begins = |stack: &&Value| frames(stack).iter().any(|frame| frame["function"] == function);
-            let mut of_thread = works.iter().filter(begins).peekable();
-            assert!(of_thread.peek().is_some(), "{name}: {function}: {stacks:?}");
-            for stack in of_thread {
-                assert_eq!(stack["complete"], true, "{name}: {stack}");
-            }
-        }
+        let samples = |complete_in: Option<&str>| -> u64 {
+            let counted = works.iter().filter(|stack| {
+                complete_in.is_none_or(|function| {
+                    let begins = frames(stack).iter().any(|frame| frame["function"] == function);
+                    begins && stack["complete"] == true
+                })
+            });
+            counted.map(|stack| stack["samples"].as_u64().unwrap()).sum()
+        };
+        let [all, main, in_thread] = [None, Some("main"), Some("in_thread")].map(samples);
+        println!("{name}: of {all} samples, {main} in main and {in_thread} in the thread are complete");
+        assert!(main > 50 && in_thread > 50, "{name}: {summary} {stacks:?}");
+        // Without musl's first functions all would be incomplete: a stack here and there that could not be read is another matter.
+        assert!(
+            (main + in_thread) * 100 > all * 95,
+            "{name}: {summary} {stacks:?}"
+        );
         assert_eq!(target.finish().status, Some(0));
     }
 }
