@@ -26,18 +26,63 @@ const CPUS: &str = "2";
 const LINES_MAX: usize = 1024;
 /// Bytes kept of one console line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// For how long a machine may print nothing: it stands still, or a test in it waits for what does not come. The slowest
-/// tests take a minute.
+/// For how long a machine may print nothing while it has its CPUs: it stands still, or a test in it waits for what does
+/// not come. The slowest tests take a minute.
 const SILENCE_MAX: Duration = Duration::from_mins(6);
+/// The shortest wait for another line.
+const WAIT_MIN: Duration = Duration::from_millis(10);
 
 /// Ends the machine when it goes out of scope.
 struct Machine(Child);
 
-impl Drop for Machine {
-    fn drop(&mut self) {
+impl Machine {
+    fn end(&mut self) {
         // Both fail only where it has ended already, which is what is wanted.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// When a machine is given up.
+struct Limits {
+    start: Instant,
+    /// For its whole run.
+    total: Duration,
+    /// For a time without a line.
+    silence: Duration,
+}
+
+/// The time since a machine's last line.
+struct Silence {
+    since: Instant,
+    /// For how long its CPUs had been kept from it by then, and are now.
+    held_up_before: Duration,
+    held_up_now: Duration,
+}
+
+impl Silence {
+    fn begin(held_up: Duration) -> Self {
+        Self {
+            since: Instant::now(),
+            held_up_before: held_up,
+            held_up_now: held_up,
+        }
+    }
+
+    /// The part of it in which the machine's CPUs were kept from it: it could not have printed anything.
+    fn held_up(&self) -> Duration {
+        self.held_up_now.saturating_sub(self.held_up_before)
+    }
+
+    /// The rest of it.
+    fn of_its_own(&self) -> Duration {
+        self.since.elapsed().saturating_sub(self.held_up())
     }
 }
 
@@ -93,34 +138,52 @@ pub fn boot(emulator: &Emulator, spec: &Spec, kernel: &Kernel, image: &Path, lim
     let pid = machine.0.id();
     if let Some(stdout) = machine.0.stdout.take() {
         let held_up = || held_up::waited(pid) + held_up::stolen();
-        follow(&read_lines(stdout), start, limit, held_up, &mut report);
+        let limits = Limits {
+            start,
+            total: limit,
+            silence: SILENCE_MAX,
+        };
+        let end = || machine.end();
+        follow(&read_lines(stdout), &limits, held_up, end, &mut report);
     }
     report.total = start.elapsed();
     report
 }
 
-/// Reads the console until the program's end, the machine's end or the time limit; `held_up` tells for how long the
-/// machine's CPUs have been kept from it.
+/// Reads the console until the program's end, the machine's end or a limit; `held_up` tells for how long the machine's
+/// CPUs have been kept from it, `end` ends it.
 fn follow(
     lines: &Receiver<String>,
-    start: Instant,
-    limit: Duration,
+    limits: &Limits,
     held_up: impl Fn() -> Duration,
+    end: impl FnOnce(),
     report: &mut Report,
 ) {
+    let start = limits.start;
     let mut failure = Some("the machine ended before its program did".to_owned());
+    let mut silence = Silence::begin(held_up());
     loop {
-        let left = limit.saturating_sub(start.elapsed());
-        let line = match lines.recv_timeout(left.min(SILENCE_MAX)) {
+        let left = limits.total.saturating_sub(start.elapsed());
+        let left_silent = limits.silence.saturating_sub(silence.of_its_own());
+        let line = match lines.recv_timeout(left.min(left_silent.max(WAIT_MIN))) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                failure = Some(given_up(left, limit, report));
+                silence.held_up_now = held_up();
+                let is_over = start.elapsed() >= limits.total;
+                if !is_over && silence.of_its_own() < limits.silence {
+                    continue;
+                }
+                end();
+                // The name of the test that runs has no end of line yet: it comes with the end of the console.
+                follow_to_the_end(lines, LINES_MAX, PATIENCE_ENDED, start, report);
+                failure = Some(given_up(is_over, limits, &silence, report));
                 break;
             }
         };
+        silence = Silence::begin(held_up());
         let event = console::event(&line);
-        take_line(line, start, held_up(), report);
+        take_line(line, start, silence.held_up_now, report);
         match event {
             Event::Text => {}
             Event::Running => report.boot = Some(start.elapsed()),
@@ -134,7 +197,7 @@ fn follow(
             }
             Event::Broken(why) => {
                 failure = Some(why);
-                follow_to_the_end(lines, start, report);
+                follow_to_the_end(lines, LINES_BROKEN, PATIENCE_BROKEN, start, report);
                 break;
             }
         }
@@ -142,22 +205,42 @@ fn follow(
     report.failure = failure;
 }
 
-/// Why a machine that went on too long is ended, with what it printed last.
-fn given_up(left: Duration, limit: Duration, report: &Report) -> String {
+/// Why a machine that went on too long was ended, with what it printed last.
+fn given_up(is_over: bool, limits: &Limits, silence: &Silence, report: &Report) -> String {
     let last = report.console.last().map_or("nothing", String::as_str);
-    if left > SILENCE_MAX {
-        format!("silent for {} s, after: {last}", SILENCE_MAX.as_secs())
-    } else {
-        format!("not done within {} s; the last line: {last}", limit.as_secs())
+    if is_over {
+        return format!(
+            "not done within {} s; the last line: {last}",
+            limits.total.as_secs()
+        );
     }
+    let held_up = match silence.held_up().as_secs() {
+        0 => String::new(),
+        seconds => format!(", without {seconds} s for which its CPUs were kept from it"),
+    };
+    format!(
+        "silent for {} s{held_up}, after: {last}",
+        limits.silence.as_secs()
+    )
 }
 
-/// Reads what the kernel says of what has just ended the machine.
-fn follow_to_the_end(lines: &Receiver<String>, start: Instant, report: &mut Report) {
-    const MOST_LINES: usize = 64;
-    const PATIENCE: Duration = Duration::from_secs(1);
-    for _ in 0..MOST_LINES {
-        let Ok(line) = lines.recv_timeout(PATIENCE) else {
+/// Lines that a kernel may say of what has just broken its machine.
+const LINES_BROKEN: usize = 64;
+/// How long each of them is waited for.
+const PATIENCE_BROKEN: Duration = Duration::from_secs(1);
+/// How long the rest of the console of a machine that was ended is waited for: it is there, but for the thread that reads it.
+const PATIENCE_ENDED: Duration = Duration::from_secs(10);
+
+/// Reads what a console that ends still says.
+fn follow_to_the_end(
+    lines: &Receiver<String>,
+    most: usize,
+    patience: Duration,
+    start: Instant,
+    report: &mut Report,
+) {
+    for _ in 0..most {
+        let Ok(line) = lines.recv_timeout(patience) else {
             return;
         };
         take_line(line, start, Duration::ZERO, report);
@@ -196,10 +279,12 @@ fn read_lines(console: impl Read + Send + 'static) -> Receiver<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
-    fn followed(console: &'static str) -> Report {
-        let mut report = Report {
+    fn report() -> Report {
+        Report {
             kernel: "6.1".to_owned(),
             package: "p".to_owned(),
             boot: None,
@@ -207,14 +292,50 @@ mod tests {
             log: Log::default(),
             console: Vec::new(),
             failure: None,
-        };
-        follow(
-            &read_lines(console.as_bytes()),
-            Instant::now(),
-            Duration::from_mins(1),
-            || Duration::ZERO,
-            &mut report,
-        );
+        }
+    }
+
+    fn limits(total: Duration, silence: Duration) -> Limits {
+        Limits {
+            start: Instant::now(),
+            total,
+            silence,
+        }
+    }
+
+    fn followed(console: &'static str) -> Report {
+        let mut report = report();
+        let limits = limits(Duration::from_mins(1), Duration::from_mins(1));
+        let lines = read_lines(console.as_bytes());
+        follow(&lines, &limits, || Duration::ZERO, || {}, &mut report);
+        report
+    }
+
+    /// A console that says something, and then nothing until its machine ends.
+    struct Silent {
+        said: &'static [u8],
+        end: Receiver<()>,
+    }
+
+    impl Read for Silent {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            if self.said.is_empty() {
+                // Fails once the machine has ended, which is the end of its console.
+                let _ = self.end.recv();
+            }
+            self.said.read(into)
+        }
+    }
+
+    /// Follows a machine that says something and then nothing, until it is given up.
+    fn given_up_on(said: &'static str, limits: &Limits, held_up: impl Fn() -> Duration) -> Report {
+        let mut report = report();
+        let (machine, end) = mpsc::channel();
+        let lines = read_lines(Silent {
+            said: said.as_bytes(),
+            end,
+        });
+        follow(&lines, limits, held_up, || drop(machine), &mut report);
         report
     }
 
@@ -247,15 +368,8 @@ mod tests {
 
     #[test]
     fn the_time_limit_ends_a_silent_machine() {
-        let (_sender, receiver) = mpsc::sync_channel(1);
-        let mut report = followed("");
-        follow(
-            &receiver,
-            Instant::now(),
-            Duration::ZERO,
-            || Duration::ZERO,
-            &mut report,
-        );
+        let limits = limits(Duration::ZERO, SILENCE_MAX);
+        let report = given_up_on("", &limits, || Duration::ZERO);
         assert_eq!(
             report.failure.unwrap(),
             "not done within 0 s; the last line: nothing"
@@ -263,13 +377,48 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_machine_is_told_from_a_slow_one() {
-        let report = followed("test a ... ");
-        let limit = Duration::from_mins(40);
-        assert_eq!(
-            given_up(limit, limit, &report),
-            "silent for 360 s, after: test a ... "
+    fn a_machine_that_stands_still_is_ended_with_the_test_that_it_stands_still_in() {
+        let limits = limits(Duration::from_mins(1), Duration::from_millis(1));
+        let report = given_up_on("test a ... ok <0.1s>\ntest b ... ", &limits, || Duration::ZERO);
+        let failure = report.failure.unwrap();
+        assert!(
+            failure.starts_with("silent for 0 s, after: test b ..."),
+            "{failure}"
         );
-        assert!(given_up(Duration::from_secs(9), limit, &report).starts_with("not done within 2400 s"));
+        assert_eq!(report.log.times.len(), 1);
+    }
+
+    #[test]
+    fn a_machine_whose_cpus_are_kept_from_it_is_not_silent() {
+        const SILENCE: Duration = Duration::from_millis(20);
+        let limits = limits(Duration::from_mins(1), SILENCE);
+        let (asked, held_up) = (Cell::new(0), Cell::new(Duration::ZERO));
+        // All the time at first, and then not any more.
+        let until_now = || {
+            asked.set(asked.get() + 1);
+            if asked.get() <= 5 {
+                held_up.set(limits.start.elapsed());
+            }
+            held_up.get()
+        };
+        let report = given_up_on("", &limits, until_now);
+        assert!(asked.get() > 5, "{}", asked.get());
+        assert!(limits.start.elapsed() >= held_up.get() + SILENCE);
+        assert_eq!(report.failure.unwrap(), "silent for 0 s, after: nothing");
+    }
+
+    #[test]
+    fn of_a_silent_machine_is_said_for_how_long_it_had_no_cpus() {
+        let limits = limits(Duration::from_mins(40), SILENCE_MAX);
+        let mut silence = Silence::begin(Duration::from_secs(5));
+        let report = followed("test a ... ");
+        let said = |silence: &Silence| given_up(false, &limits, silence, &report);
+        assert_eq!(said(&silence), "silent for 360 s, after: test a ... ");
+        silence.held_up_now = Duration::from_secs(47);
+        assert_eq!(
+            said(&silence),
+            "silent for 360 s, without 42 s for which its CPUs were kept from it, after: test a ... "
+        );
+        assert!(given_up(true, &limits, &silence, &report).starts_with("not done within 2400 s"));
     }
 }
