@@ -121,6 +121,11 @@ impl Modules {
         })
     }
 
+    /// As [`Module::ends_behind`]; `None` where the module has had to go.
+    pub fn ends_behind(&mut self, id: ModuleId, file_offset: u64) -> Option<bool> {
+        self.with(id, |module, finder| module.ends_behind(file_offset, finder))
+    }
+
     /// As [`Module::variable`]; `None` where the module has had to go.
     pub fn variable(
         &mut self,

@@ -41,6 +41,8 @@ pub(super) struct Module {
     lines: Lines,
     /// As `resolved`, with the lines that run.
     resolved_lines: HashMap<u64, Resolved>,
+    /// Of calls, whether a thread ends behind them.
+    endings: HashMap<u64, bool>,
 }
 
 impl Module {
@@ -56,6 +58,7 @@ impl Module {
             resolved: HashMap::new(),
             lines: Lines::default(),
             resolved_lines: HashMap::new(),
+            endings: HashMap::new(),
         }
     }
 
@@ -88,7 +91,7 @@ impl Module {
         self.sources.find(finder);
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
-            && (root::is_root(self.sources.own(), address) || self.ends_behind(address))
+            && root::is_root(self.sources.own(), address)
         {
             frames.set_root(outermost);
         }
@@ -100,19 +103,33 @@ impl Module {
         found
     }
 
-    /// Whether what was called here is all that a thread or the program does: what it returns is handed to what ends that, by
-    /// code without unwind information, which leads nowhere else. So musl's first functions do (`exit(main(…))`), also where a
-    /// file has no names left (`clone`).
-    fn ends_behind(&mut self, address: u64) -> bool {
-        if root::beginning(self.sources.own(), address).is_some() {
+    /// Whether what was called at an offset in the file is all that a thread or the program does: what it returns is handed to what
+    /// ends that, by code without unwind information, which leads nowhere else. So musl's first functions do (`exit(main(…))`), also
+    /// where a file has no names left (`clone`). Of the call alone: a function may call something else before.
+    pub fn ends_behind(&mut self, file_offset: u64, finder: &Finder) -> bool {
+        let Some(address) = self.sources.own().address_of(file_offset) else {
+            return false;
+        };
+        if let Some(&known) = self.endings.get(&address) {
+            return known;
+        }
+        if !self.sources.is_intact() {
             return false;
         }
-        if root::exits_behind(self.sources.own(), address) {
-            return true;
+        self.sources.find(finder);
+        let own = self.sources.own();
+        let called = root::result_goes_to(own, address);
+        let exits = root::exits_behind(own, address)
+            || called
+                .and_then(|called| self.symbol(called))
+                .is_some_and(|name| ENDINGS.contains(&name.as_slice()));
+        // Last, as a table without an index is read through.
+        let ends = exits && !root::may_have_rows(self.sources.own(), address);
+        if self.endings.len() >= ADDRESSES_MAX {
+            self.endings.clear();
         }
-        let called = root::result_goes_to(self.sources.own(), address);
-        let name = called.and_then(|called| self.symbol(called));
-        name.is_some_and(|name| ENDINGS.contains(&name.as_slice()))
+        self.endings.insert(address, ends);
+        ends
     }
 
     /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
@@ -319,6 +336,7 @@ impl Module {
             + self.units.as_ref().map_or(0, Units::bytes)
             + self.sources.bytes()
             + (self.resolved.len() + self.resolved_lines.len()) * 64
+            + self.endings.len() * 16
             + self.lines.bytes()
     }
 }
@@ -327,7 +345,7 @@ impl Module {
 mod tests {
     use std::sync::LazyLock;
 
-    use object::{Object as _, ObjectSymbol as _};
+    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
     use proptest::prelude::*;
 
     use super::*;
@@ -354,6 +372,10 @@ mod tests {
         for offset in (0..length).step_by(16) {
             module.resolve(offset, &Finder::default(), &mut frames);
             module.resolve_lines(offset, &Finder::default(), &mut frames);
+            module.ends_behind(offset, &Finder::default());
+            if let Some(address) = module.sources.own().address_of(offset) {
+                root::may_have_rows(module.sources.own(), address);
+            }
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
     }
@@ -377,6 +399,11 @@ mod tests {
         function thread; then thread, %rax, %rdi, exit
         function program; then program, %eax, %edi, exit
         function another; then another, %rax, %rdi, inner
+        function widened; call *%r9
+            after_widened: movslq %eax, %rdi; call exit; hlt; .size widened, . - widened
+        function twice; call *%r9
+            mov %rax, %r9; call *%r9
+            after_twice: mov %eax, %edi; call exit; hlt; .size twice, . - twice
         function moved; then moved, %rax, %rsi, exit
         function with_rows; .cfi_startproc; then with_rows, %rax, %rdi, exit; .cfi_endproc
         function bare; call *%r9
@@ -388,30 +415,51 @@ mod tests {
 
     #[test]
     fn code_without_rows_that_ends_with_what_it_called_is_where_a_thread_begins() {
+        // Programs that are linked statically have no index of their rows.
+        for index in ["-Wl,--eh-frame-hdr", "-Wl,--no-eh-frame-hdr"] {
+            calls_that_end_a_thread_are_told(index);
+        }
+    }
+
+    fn calls_that_end_a_thread_are_told(index: &str) {
         let folder = tempfile::tempdir().unwrap();
         let (source, output) = (folder.path().join("first.s"), folder.path().join("first"));
         std::fs::write(&source, FIRST_FUNCTIONS).unwrap();
         let built = std::process::Command::new("gcc")
-            .args(["-nostdlib", "-static", "-Wl,--eh-frame-hdr", "-o"])
+            .args(["-nostdlib", "-static", index, "-o"])
             .args([&output, &source])
             .status();
         assert!(built.unwrap().success());
         let elf = Elf::from_bytes(std::fs::read(output).unwrap()).unwrap();
         let parsed = elf.parse().unwrap();
+        assert_eq!(
+            parsed.section_by_name(".eh_frame_hdr").is_some(),
+            index == "-Wl,--eh-frame-hdr"
+        );
+        let text = parsed.section_by_name(".text").unwrap();
+        let (text_offset, text_address) = (text.file_range().unwrap().0, text.address());
         let addresses: HashMap<String, u64> = parsed
             .symbols()
             .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address())))
             .collect();
         let mut module = Module::new("first", elf, Home::default());
         let mut frames = Frames::default();
-        let mut begins = |name: &str| {
-            let address = addresses[&format!("after_{name}")] - 1;
-            let found = module.resolve_address(address, &Finder::default(), &mut frames);
+        let mut begins_before = |name: &str, before: u64| {
+            let offset = addresses[&format!("after_{name}")] - before - text_address + text_offset;
+            let ends = module.ends_behind(offset, &Finder::default());
+            let found = module.resolve(offset, &Finder::default(), &mut frames);
             let outermost = *found.last().unwrap();
+            // Not so for whatever else it calls.
+            assert!(!frames.is_root(outermost), "{name}");
             assert_eq!(&*frames.table()[outermost.0 as usize].function, name);
-            frames.is_root(outermost)
+            assert_eq!(module.ends_behind(offset, &Finder::default()), ends);
+            ends
         };
-        assert!(begins("thread") && begins("program"));
+        // The call before `mov %rax, %r9; call *%r9`.
+        let first_of_twice = begins_before("twice", 1 + 6);
+        let mut begins = |name| begins_before(name, 1);
+        assert!(begins("thread") && begins("program") && begins("widened"));
+        assert!(begins("twice") && !first_of_twice, "only one of its calls");
         assert!(begins("bare"), "which needs no symbol");
         assert!(!begins("another") && !begins("moved") && !begins("writes"));
         assert!(!begins("with_rows"), "which says itself who called it");
@@ -433,6 +481,22 @@ mod tests {
                 bytes[at] = byte;
             }
             resolve_all(bytes);
+        }
+
+        #[test]
+        fn damaged_tables_without_index_do_no_harm(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            at in any::<u64>(),
+            address in any::<u64>(),
+        ) {
+            let elf = Elf::from_bytes(OBJECT.clone()).unwrap();
+            let parsed = elf.parse().unwrap();
+            let mut table = parsed.section_by_name(".eh_frame").unwrap().data().unwrap().to_vec();
+            for (at, byte) in damage {
+                let at = at.index(table.len());
+                table[at] = byte;
+            }
+            root::may_have_entry(&table, at, address);
         }
 
         #[test]

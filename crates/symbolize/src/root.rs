@@ -3,8 +3,8 @@
 //! does.
 
 use gimli::{
-    BaseAddresses, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, RegisterRule,
-    UnwindContext, UnwindSection as _, X86_64,
+    BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    RegisterRule, UnwindContext, UnwindSection as _, X86_64,
 };
 use object::{Object as _, ObjectSection as _};
 use profiler_debug_files::Elf;
@@ -44,23 +44,77 @@ const EXIT: [u8; 8] = [
     0x0f, 0x05, // syscall
 ];
 
+/// Most entries of a table without an index that are looked at.
+const ENTRIES_MAX: usize = 1 << 18;
+
+/// Whether unwind rows may say who called the code at an address: not where a whole table has none of it. Programs that are linked
+/// statically have tables without an index, which are read through.
+pub(super) fn may_have_rows(elf: &Elf, address: u64) -> bool {
+    let Ok(parsed) = elf.parse() else { return true };
+    let is_empty = |name| {
+        parsed
+            .section_by_name(name)
+            .is_none_or(|section| section.size() == 0)
+    };
+    if is_empty(".eh_frame") {
+        return false;
+    }
+    if !is_empty(".eh_frame_hdr") {
+        let index = parsed.section_by_name(".eh_frame_hdr");
+        let index = index.and_then(|index| index.data().ok());
+        let is_readable = index.is_some_and(|index| pairs(index).is_some());
+        return !is_readable || beginning(elf, address).is_some();
+    }
+    let frames = parsed.section_by_name(".eh_frame");
+    let data = frames
+        .as_ref()
+        .and_then(|frames| Some((frames.address(), frames.data().ok()?)));
+    data.is_none_or(|(at, data)| may_have_entry(data, at, address))
+}
+
+/// Whether an entry of a table holds an address, or the table cannot be read to its end.
+pub(super) fn may_have_entry(table: &[u8], table_address: u64, address: u64) -> bool {
+    let bases = BaseAddresses::default().set_eh_frame(table_address);
+    let frames = EhFrame::new(table, LittleEndian);
+    let mut entries = frames.entries(&bases);
+    for _ in 0..ENTRIES_MAX {
+        match entries.next() {
+            Ok(None) => return false,
+            Ok(Some(CieOrFde::Cie(_))) => {}
+            Ok(Some(CieOrFde::Fde(entry))) => {
+                let entry = entry.parse(EhFrame::cie_from_offset);
+                if entry.map_or(true, |entry| entry.contains(address)) {
+                    return true;
+                }
+            }
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
 /// Whether the code behind a call ends the thread. `address` is the last byte of the call.
 pub(super) fn exits_behind(elf: &Elf, address: u64) -> bool {
     let behind = address.checked_add(1);
     behind.is_some_and(|behind| elf.code_from(behind).starts_with(&EXIT))
 }
 
-/// Where the code behind a call goes with what that returned: `mov %rax, %rdi` or `mov %eax, %edi`, and a direct call. `None` where it
-/// does anything else. `address` is the last byte of the call.
+/// What hands over what a call returned.
+const RESULT_MOVES: [&[u8]; 3] = [
+    &[0x48, 0x89, 0xc7], // mov %rax, %rdi
+    &[0x89, 0xc7],       // mov %eax, %edi
+    &[0x48, 0x63, 0xf8], // movslq %eax, %rdi
+];
+
+/// Where the code behind a call goes with what that returned: it hands it over, by a direct call. `None` where it does anything else. `address` is the last byte of the call.
 pub(super) fn result_goes_to(elf: &Elf, address: u64) -> Option<u64> {
     let behind = address.checked_add(1)?;
     let code = elf.code_from(behind);
-    let moves_all = code.first() == Some(&0x48);
-    let (&[0x89, 0xc7, 0xe8, a, b, c, d], _) = code.get(usize::from(moves_all)..)?.split_first_chunk()?
-    else {
+    let moved = RESULT_MOVES.iter().find(|moved| code.starts_with(moved))?;
+    let (&[0xe8, a, b, c, d], _) = code.get(moved.len()..)?.split_first_chunk()? else {
         return None;
     };
-    let next = behind.checked_add(if moves_all { 8 } else { 7 })?;
+    let next = behind.checked_add(moved.len() as u64 + 5)?;
     next.checked_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])))
 }
 
@@ -91,6 +145,17 @@ fn at<T>(
 ///
 /// gimli's own search is not used: in 0.34 its arithmetic overflows on damaged tables.
 fn entry_address(index: &[u8], index_address: u64, address: u64) -> Option<u64> {
+    let pairs = pairs(index)?;
+    let part = |pair: &[u8; PAIR], at: usize| {
+        let relative = i32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]);
+        index_address.wrapping_add_signed(i64::from(relative))
+    };
+    let after = pairs.partition_point(|pair| part(pair, 0) <= address);
+    Some(part(&pairs[after.checked_sub(1)?], 4))
+}
+
+/// The pairs of an index; `None` where it is of another form, or damaged.
+fn pairs(index: &[u8]) -> Option<&[[u8; PAIR]]> {
     let [VERSION, pointer, COUNT_UDATA4, TABLE_DATAREL_SDATA4, ..] = *index else {
         return None;
     };
@@ -99,11 +164,5 @@ fn entry_address(index: &[u8], index_address: u64, address: u64) -> Option<u64> 
     }
     let count = u32::from_le_bytes(index.get(8..TABLE_AT)?.try_into().ok()?);
     let (pairs, _) = index.get(TABLE_AT..)?.as_chunks::<PAIR>();
-    let pairs = &pairs[..pairs.len().min(count as usize)];
-    let part = |pair: &[u8; PAIR], at: usize| {
-        let relative = i32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]);
-        index_address.wrapping_add_signed(i64::from(relative))
-    };
-    let after = pairs.partition_point(|pair| part(pair, 0) <= address);
-    Some(part(&pairs[after.checked_sub(1)?], 4))
+    Some(&pairs[..pairs.len().min(count as usize)])
 }

@@ -297,6 +297,27 @@ impl Symbolizer {
         self.frames.is_root(frame)
     }
 
+    /// Whether what a process called at an address is all that a thread or the program does, as the code says that called it: a stack
+    /// whose outermost call it is, is complete. `address` is one byte before the return address.
+    pub fn ends_behind(&mut self, pid: u32, address: u64, now_ns: u64) -> bool {
+        self.space(pid);
+        let Self {
+            frames,
+            modules,
+            spaces,
+            ..
+        } = self;
+        let Some(space) = spaces.get_mut(&pid) else {
+            return false;
+        };
+        let rights = space.rights(now_ns);
+        let Some((mapping, behind)) = space.mapping(address, now_ns) else {
+            return false;
+        };
+        let ends = |modules: &mut Modules, id, offset, _: &mut Frames| modules.ends_behind(id, offset);
+        in_file(mapping, behind, (pid, &rights), address, modules, frames, ends).unwrap_or(false)
+    }
+
     /// Whether nothing is mapped where this is: no program runs there.
     #[must_use]
     pub fn is_unmapped(&self, frame: FrameId) -> bool {

@@ -471,6 +471,8 @@ struct Walked {
     functions: Vec<FrameId>,
     /// The same with the lines that ran, where they are asked for.
     lines: Option<Vec<FrameId>>,
+    /// The address that was named last, of user space.
+    outermost: Option<u64>,
 }
 
 impl Walked {
@@ -481,6 +483,7 @@ impl Walked {
         if let Some(lines) = &mut self.lines {
             symbolizer.resolve_user_lines(tgid, address, now_ns, lines);
         }
+        self.outermost = Some(address);
         !self.functions[known..]
             .iter()
             .any(|frame| symbolizer.is_unmapped(*frame))
@@ -491,26 +494,32 @@ impl Walked {
         for (depth, address) in stack.addresses.iter().enumerate() {
             let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
             let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
-            let before = self.len();
+            let (before, outermost) = (self.len(), self.outermost);
             // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
             // has gone astray.
             if !self.add(symbolizer, tgid, address, now_ns) && depth > 0 {
                 self.truncate(before);
+                self.outermost = outermost;
                 return stack.flags & !SampleHeader::USER_COMPLETE;
             }
         }
         stack.flags
     }
 
-    /// Whether it reaches a known root.
-    fn is_complete(&self, symbolizer: &Symbolizer, flags: u16) -> bool {
+    /// Whether it reaches a known root, or the one call of a thread's first function.
+    fn is_complete(&self, symbolizer: &mut Symbolizer, tgid: u32, flags: u16, now_ns: u64) -> bool {
         let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
-        let at_root = || {
-            self.functions
-                .last()
-                .is_some_and(|outermost| symbolizer.is_root(*outermost))
-        };
-        !cut && (flags & SampleHeader::USER_COMPLETE != 0 || at_root())
+        if cut || flags & SampleHeader::USER_COMPLETE != 0 {
+            return !cut;
+        }
+        let is_root = self
+            .functions
+            .last()
+            .is_some_and(|outermost| symbolizer.is_root(*outermost));
+        is_root
+            || self
+                .outermost
+                .is_some_and(|address| symbolizer.ends_behind(tgid, address, now_ns))
     }
 
     fn len(&self) -> (usize, usize) {
@@ -837,8 +846,10 @@ fn name_stack(
             walked.add(symbolizer, tgid, call_site(*address, depth), now_ns);
         }
     }
-    let complete = walked.is_complete(symbolizer, user.flags);
-    let Walked { mut functions, lines } = walked;
+    let complete = walked.is_complete(symbolizer, tgid, user.flags, now_ns);
+    let Walked {
+        mut functions, lines, ..
+    } = walked;
     let mut lines = lines.unwrap_or_default();
     functions.reverse();
     lines.reverse();
