@@ -45,17 +45,42 @@ pub fn places_in_words(places: usize) -> String {
     format!("{} {noun}", count(places as u64))
 }
 
-/// What the probes of all places would take of CPUs, in cores; `None` where that is not known.
-#[must_use]
-pub fn cost_cores(estimate: &v1::EstimateScopeResponse) -> Option<f64> {
-    sum(estimate, cpu_share)
+/// What probes would take of CPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CostCores {
+    /// In cores, of the places of which it is known: those of the kernel have no known cost.
+    pub known: f64,
+    /// Of some it is not.
+    pub is_least: bool,
 }
 
-/// The same as a share of what the target would take then, in words.
+/// What the probes of all places would take.
+#[must_use]
+pub fn cost_cores(estimate: &v1::EstimateScopeResponse) -> CostCores {
+    let places = estimate.steps.iter().flat_map(|step| &step.places);
+    let (known, unknown): (Vec<_>, Vec<_>) = places
+        .map(|place| cpu_share(estimate, place))
+        .partition(Option::is_some);
+    CostCores {
+        known: known.into_iter().flatten().sum(),
+        is_least: !unknown.is_empty(),
+    }
+}
+
+impl CostCores {
+    /// In words.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let about = if self.is_least { "at least" } else { "about" };
+        format!("{about} {} of a core", percent(self.known))
+    }
+}
+
+/// The same as a share of what the target would take then, in words; `None` where it is not known of all.
 #[must_use]
 pub fn share_of_target(estimate: &v1::EstimateScopeResponse) -> Option<String> {
     let samples = estimate.samples.as_ref()?;
-    let cost = cost_cores(estimate)?;
+    let cost = sum(estimate, cpu_share)?;
     let sampled = seconds(samples.sampled);
     let all = cost + seconds(samples.cpu) / sampled;
     (sampled > 0.0 && all > 0.0).then(|| format!("about {} of the target's CPU time", percent(cost / all)))

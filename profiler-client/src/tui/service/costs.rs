@@ -58,6 +58,8 @@ pub(super) struct Costs {
     pub session: String,
     /// Its probes are perf events.
     pub are_perf: bool,
+    /// Probes that take too much are taken off.
+    pub has_budget: bool,
 }
 
 impl Costs {
@@ -69,12 +71,12 @@ impl Costs {
         if !self.are_perf {
             estimate = self.estimate(scope, COUNT).await.unwrap_or(estimate);
         }
-        if cost_cores(&estimate).is_some_and(|cores| cores > ALWAYS_ALLOWED) {
+        if cost_cores(&estimate).known > ALWAYS_ALLOWED {
             let with_samples = self.estimate(scope, COUNT_AND_SAMPLE).await;
             estimate = with_samples.unwrap_or(estimate);
         }
         let many = if self.are_perf { MANY_PERF } else { MANY };
-        costly(&estimate, &added, many)
+        over_budget(&estimate, &added, self.has_budget).or_else(|| at_many(&estimate, &added, many))
     }
 
     async fn estimate(&mut self, scope: &str, look: Look) -> Option<v1::EstimateScopeResponse> {
@@ -117,22 +119,28 @@ fn has(scope: &Scope, step: &Step) -> bool {
     steps.any(|other| other.place == step.place && other.conditions == step.conditions)
 }
 
-/// What is costly about what an estimate says.
-fn costly(estimate: &v1::EstimateScopeResponse, added: &Added, many: usize) -> Option<String> {
+/// How many places the added steps have.
+fn places(estimate: &v1::EstimateScopeResponse, added: &Added) -> usize {
     let steps = added.0.iter().filter_map(|number| estimate.steps.get(*number));
-    let places: usize = steps.map(|step| step.places.len()).sum();
-    let warning = estimate
-        .warnings
-        .iter()
-        .find(|warning| warning.contains(OVER_BUDGET));
-    match warning {
-        Some(warning) => Some(format!("{}; {warning}", places_in_words(places))),
-        None if places > many => {
-            let share = share_of_target(estimate);
-            Some(places_in_words(places) + &share.map(|words| format!(", {words}")).unwrap_or_default())
-        }
-        None => None,
-    }
+    steps.map(|step| step.places.len()).sum()
+}
+
+/// What probes would take, where that is over the budget or, without samples to hold it against, may be.
+fn over_budget(estimate: &v1::EstimateScopeResponse, added: &Added, has_budget: bool) -> Option<String> {
+    let mut warnings = estimate.warnings.iter();
+    let warning = warnings.find(|warning| warning.contains(OVER_BUDGET)).cloned();
+    let cost = cost_cores(estimate);
+    let is_unknown = has_budget && estimate.samples.is_none() && cost.known > ALWAYS_ALLOWED;
+    let over =
+        warning.or_else(|| is_unknown.then(|| format!("the probes would take {}", cost.in_words())))?;
+    Some(format!("{}; {over}", places_in_words(places(estimate, added))))
+}
+
+/// How many places there are, where these are many.
+fn at_many(estimate: &v1::EstimateScopeResponse, added: &Added, many: usize) -> Option<String> {
+    let places = places(estimate, added);
+    let share = share_of_target(estimate).map(|words| format!(", {words}"));
+    (places > many).then(|| places_in_words(places) + &share.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -173,12 +181,16 @@ mod tests {
 
     #[test]
     fn many_places_and_costs_over_the_budget_are_asked_about() {
-        let costly = |places, warnings: &[&str]| costly(&estimate(places, warnings), &Added(vec![1]), MANY);
-        assert_eq!(costly(MANY, &["the entry of g is single-stepped"]), None);
-        assert_eq!(costly(4096, &[]).unwrap(), "4,096 places");
+        let costly = |estimate: &v1::EstimateScopeResponse| {
+            let added = Added(vec![1]);
+            over_budget(estimate, &added, true).or_else(|| at_many(estimate, &added, MANY))
+        };
+        let costly_of = |places, warnings: &[&str]| costly(&estimate(places, warnings));
+        assert_eq!(costly_of(MANY, &["the entry of g is single-stepped"]), None);
+        assert_eq!(costly_of(4096, &[]).unwrap(), "4,096 places");
         let over = format!("the probes would take 66%, {OVER_BUDGET} 3%");
         assert_eq!(
-            costly(1, &["another", &over]).unwrap(),
+            costly_of(1, &["another", &over]).unwrap(),
             format!("1 place; {over}")
         );
 
@@ -194,10 +206,42 @@ mod tests {
             sampled: Some(tenth),
         });
         // 4,000 places, each 100 times a second, a microsecond each: 0.4 cores beside one.
-        let words = super::costly(&known, &Added(vec![1]), MANY);
         assert_eq!(
-            words.unwrap(),
+            costly(&known).unwrap(),
             "3,000 places, about 28.6% of the target's CPU time"
         );
+    }
+
+    #[test]
+    fn what_the_probes_take_is_asked_about_where_no_samples_hold_it_against_the_budget() {
+        let added = Added(vec![1]);
+        let mut counted = estimate(1, &[]);
+        counted.steps.remove(0);
+        counted.steps.insert(0, v1::EstimatedStep::default());
+        let asked = |estimate: &v1::EstimateScopeResponse| over_budget(estimate, &added, true);
+        assert_eq!(asked(&counted), None, "nothing was counted");
+        counted.counted = Some(prost_types::Duration {
+            seconds: 0,
+            nanos: 100_000_000,
+        });
+        // 100 times a second, a microsecond each: 0.01% of a core.
+        assert_eq!(asked(&counted), None);
+        counted.steps[1].places[0].hits = Some(12_000);
+        assert_eq!(
+            asked(&counted).unwrap(),
+            "1 place; the probes would take about 12.0% of a core"
+        );
+        // A step of the kernel, of which it is not known what its probes cost.
+        counted.steps[0].places.push(v1::EstimatedPlace {
+            hits: Some(100),
+            ..v1::EstimatedPlace::default()
+        });
+        assert_eq!(
+            asked(&counted).unwrap(),
+            "1 place; the probes would take at least 12.0% of a core"
+        );
+        assert_eq!(over_budget(&counted, &added, false), None, "it has no budget");
+        counted.samples = Some(v1::EstimateSamples::default());
+        assert_eq!(asked(&counted), None, "the daemon holds it against them");
     }
 }

@@ -56,6 +56,9 @@ impl Task {
             parked: Vec::new(),
             latency: None,
         };
+        // Of a session that somebody else made it is not known: most have one.
+        let is_joined = matches!(self.choice, SessionChoice::Join(_));
+        let has_budget = is_joined || self.making.template.budget != Some(0.0);
         let (scope, scopes) = watch::channel(session.scope.clone());
         let edits = Edits {
             client: self.connection.sessions(),
@@ -68,6 +71,7 @@ impl Task {
                 client: self.connection.sessions(),
                 session: session.name.clone(),
                 are_perf: session.attach_method() == v1::AttachMethod::Perf,
+                has_budget,
             }),
         };
         let edits = edits.run(self.flame, views);
