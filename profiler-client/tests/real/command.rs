@@ -89,6 +89,11 @@ impl Ended {
         std::str::from_utf8(&self.0.stderr).unwrap()
     }
 
+    /// Its exit status, where no signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.0.status.code()
+    }
+
     /// Checks its exit status.
     #[track_caller]
     pub fn status(self, status: i32) -> Self {

@@ -370,49 +370,72 @@ fn a_scope_whose_probes_take_too_much_is_left_and_the_screen_goes_on() {
     bpf::wait_until_unchanged(target.pid());
 }
 
-/// Ticks of CPU time that a process has had, of 100 a second.
+/// Presses a key that makes `step_hot` the next step, and says whether it was asked about. What it costs may not be known in
+/// time on a busy machine: then it is attached as it is.
+fn is_asked_about(terminal: &Terminal, key: &str) -> bool {
+    let is_question = |screen: &str| screen.contains("Esc leaves it") && screen.contains("▸ everything");
+    let pressed = Instant::now();
+    terminal.press(&[key]);
+    let screen = terminal.wait("the question", |screen| {
+        let is_attached = screen.contains("▸ step_hot") && screen.contains("calls, ");
+        is_question(screen) || is_attached || screen.contains("`step_hot` is left: ")
+    });
+    println!("after {:?}:\n{screen}", pressed.elapsed());
+    if !is_question(&screen) {
+        return false;
+    }
+    assert!(
+        screen.contains("step_hot: 1 place; the probes would take ")
+            && screen.contains("over the budget of 3%"),
+        "{screen}"
+    );
+    true
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_costly_step_is_asked_about_before_it_is_attached() {
+    const TRIES: usize = 5;
+
     if !has_program("tmux") {
         return;
     }
     let mut target = Fixture::start("hot", &[]);
-    let terminal = Terminal::open(110, 32);
+    // What it does in a tenth of a second is counted.
+    target.prefer();
     target.say("go");
-    terminal.start(&format!("-p {} --budget 3", target.pid()));
-    terminal.wait_for("step_hot  hot");
-    let ask = |key: &str| {
-        let pressed = Instant::now();
-        terminal.press(&[key]);
-        let asked = terminal.wait("the question", |screen| {
-            screen.contains("Esc leaves it") && screen.contains("▸ everything")
-        });
-        println!("asked after {:?}:\n{asked}", pressed.elapsed());
-        assert!(
-            asked.contains("step_hot: 1 place; the probes would take "),
-            "{asked}"
-        );
-        assert!(asked.contains("over the budget of 3%"), "{asked}");
+    let mut tries = (0..TRIES).map(|_| {
+        let terminal = Terminal::open(110, 32);
+        terminal.start(&format!("-p {} --budget 3", target.pid()));
+        terminal.wait_for("step_hot  hot");
+        terminal.press(&["/"]);
+        terminal.write("step_hot");
+        terminal.press(&["Enter"]);
+        terminal.wait_for("matching `step_hot`");
+        let mut is_asked = is_asked_about(&terminal, "Enter");
+        if is_asked {
+            bpf::wait_until_unchanged(target.pid());
+            terminal.press(&["Escape"]);
+            terminal.wait("no question", |screen| !screen.contains("leaves it"));
+            is_asked = is_asked_about(&terminal, "f");
+        }
+        if is_asked {
+            bpf::wait_until_unchanged(target.pid());
+            // Whoever wants it all the same has it without a limit.
+            terminal.press(&["K"]);
+            terminal.wait("its calls", |screen| {
+                screen.contains("▸ step_hot") && screen.contains("calls, ")
+            });
+        }
+        terminal.press(&["q"]);
+        terminal.wait_until_restored("ended 0");
         bpf::wait_until_unchanged(target.pid());
-    };
-    terminal.press(&["/"]);
-    terminal.write("step_hot");
-    terminal.press(&["Enter"]);
-    terminal.wait_for("matching `step_hot`");
-    ask("Enter");
-    terminal.press(&["Escape"]);
-    terminal.wait("no question", |screen| !screen.contains("leaves it"));
-
-    // Whoever wants it all the same has it without a limit.
-    ask("f");
-    terminal.press(&["K"]);
-    terminal.wait("its calls", |screen| {
-        screen.contains("▸ step_hot") && screen.contains("calls, ")
+        is_asked
     });
-    terminal.press(&["q"]);
-    terminal.wait_until_restored("ended 0");
-    bpf::wait_until_unchanged(target.pid());
+    assert!(
+        tries.any(|is_asked| is_asked),
+        "it was not asked about in {TRIES} tries"
+    );
 }
 
 #[test]
@@ -455,6 +478,7 @@ fn a_loop_of_the_source_is_the_next_step() {
     bpf::wait_until_unchanged(target.pid());
 }
 
+/// Ticks of CPU time that a process has had, of 100 a second.
 fn ticks(pid: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
