@@ -10,20 +10,24 @@ use super::{
     fixture::Fixture,
 };
 
-/// Two threads that work until standard input ends.
+/// Three threads, as each way to begin one makes them, that work until standard input ends.
 const WORKING: &str = "
     #include <fcntl.h>
     #include <pthread.h>
     #include <stdio.h>
+    #include <threads.h>
     #include <unistd.h>
     static volatile unsigned long sum;
     __attribute__((noinline)) static void work(void) { for (int i = 0; i < 10000; i++) sum += i; }
     static void *in_thread(void *unused) { for (;;) work(); return unused; }
+    static int in_c11_thread(void *unused) { for (;;) work(); return unused != 0; }
     int main(void)
     {
         pthread_t thread;
+        thrd_t c11_thread;
         char byte;
         pthread_create(&thread, 0, in_thread, 0);
+        thrd_create(&c11_thread, in_c11_thread, 0);
         fcntl(0, F_SETFL, O_NONBLOCK);
         puts(\"ready\");
         fflush(stdout);
@@ -35,7 +39,7 @@ const WORKING: &str = "
 
 #[test]
 #[ignore = "needs root"]
-fn stacks_of_both_threads_are_complete() {
+fn stacks_of_all_threads_are_complete() {
     if !has_program("musl-gcc") {
         return;
     }
@@ -70,12 +74,16 @@ fn stacks_of_both_threads_are_complete() {
             });
             counted.map(|stack| stack["samples"].as_u64().unwrap()).sum()
         };
-        let [all, main, in_thread] = [None, Some("main"), Some("in_thread")].map(samples);
-        println!("{name}: of {all} samples, {main} in main and {in_thread} in the thread are complete");
-        assert!(main > 50 && in_thread > 50, "{name}: {summary} {stacks:?}");
+        let all = samples(None);
+        let complete = ["main", "in_thread", "in_c11_thread"].map(|function| samples(Some(function)));
+        println!("{name}: of {all} samples, {complete:?} in each thread are complete");
+        assert!(
+            complete.iter().all(|samples| *samples > 20),
+            "{name}: {summary} {stacks:?}"
+        );
         // Without musl's first functions all would be incomplete: a stack here and there that could not be read is another matter.
         assert!(
-            (main + in_thread) * 100 > all * 95,
+            complete.iter().sum::<u64>() * 100 > all * 95,
             "{name}: {summary} {stacks:?}"
         );
         assert_eq!(target.finish().status, Some(0));
