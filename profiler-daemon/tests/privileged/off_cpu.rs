@@ -341,7 +341,12 @@ fn slow_calls_say_what_they_did_and_where_they_waited() {
         let mut as_expected = 0;
         for span in &picture.spans {
             let times = span.times.expect("it was watched from the start");
-            assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{name}: {span:?}");
+            let all_ns = times.iter().sum::<u64>();
+            let off_ns = all_ns - times[Activity::OnCpu.number()];
+            // What taking stacks takes is not in a duration. On an emulated machine that is so long that one which is taken
+            // while a call begins or ends leaves less of the call than its waits.
+            let is_less = small_scale() && all_ns == off_ns && off_ns > span.duration_ns;
+            assert!(all_ns == span.duration_ns || is_less, "{name}: {span:?}");
             let Some(wait) = &span.longest_wait else { continue };
             assert!(wait.time_ns <= times[wait.activity.number()], "{name}: {span:?}");
             // What taking its stack takes is not in its duration: on an emulated machine more than all the rest.
