@@ -221,23 +221,27 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// Calls of one kind that did not fail, from a stack.
+    fn counted(stack: u64, calls: u64) -> CountedCalls {
+        CountedCalls {
+            tgid: 1,
+            views: 1,
+            call: CallNumber {
+                number: 0,
+                is_32_bit: false,
+            },
+            result: CallResult::Done,
+            stack,
+            calls,
+            time_ns: 7,
+            longest_ns: 5,
+        }
+    }
+
     fn turn(number: u64, stacks: &[u64]) -> CountedTurn {
         let mut turn = CountedTurn::new(number * 250 * MS, (number + 1) * 250 * MS, BTreeMap::new());
         for stack in stacks {
-            let counted = CountedCalls {
-                tgid: 1,
-                views: 1,
-                call: CallNumber {
-                    number: 0,
-                    is_32_bit: false,
-                },
-                result: CallResult::Done,
-                stack: *stack,
-                calls: 2,
-                time_ns: 7,
-                longest_ns: 5,
-            };
-            turn.add(&counted, *stack);
+            turn.add(&counted(*stack, 2), *stack);
         }
         turn
     }
@@ -291,20 +295,7 @@ mod tests {
     fn calls_whose_stack_found_no_room_are_counted() {
         let mut calls = CallsToRecord::new(Losses::new());
         let mut without = turn(0, &[1]);
-        let other = CountedCalls {
-            tgid: 1,
-            views: 1,
-            call: CallNumber {
-                number: 0,
-                is_32_bit: false,
-            },
-            result: CallResult::Done,
-            stack: 2,
-            calls: 3,
-            time_ns: 7,
-            longest_ns: 5,
-        };
-        without.add(&other, NO_STACK);
+        without.add(&counted(2, 3), NO_STACK);
         calls.take(without, &Losses::new());
         let given = calls.give(0, false, named);
         assert_eq!(given[0].total(), 5);
