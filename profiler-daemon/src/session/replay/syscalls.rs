@@ -165,11 +165,8 @@ impl Playing<'_> {
                 true
             }
             recording::Part::Batch(mut batch) => {
-                if let Some((scope, _)) = batch.scope.take() {
-                    let steps = self.asked.map_or(usize::MAX, |asked| asked.steps.len());
-                    if self.taken.tell(scope, batch.from_ns, steps) == Told::Edited {
-                        return false;
-                    }
+                if self.taken.tell_of(&mut batch, self.asked) == Told::Edited {
+                    return false;
                 }
                 self.take_turns(std::mem::take(&mut batch.turns)) && self.take_batch(&batch)
             }

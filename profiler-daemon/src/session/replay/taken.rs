@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use profiler_scope::Scope;
+
 use super::{
     super::{
         ending::Ending,
@@ -87,6 +89,15 @@ impl Taken {
             // What was before it is not asked for.
             Some(true) | None => Told::New,
         }
+    }
+
+    /// Takes the scope that a batch tells, if it does; of what is asked for, the steps are looked at.
+    pub fn tell_of(&mut self, batch: &mut Batch, asked: Option<&Scope>) -> Told {
+        let Some((scope, _)) = batch.scope.take() else {
+            return Told::Again;
+        };
+        let steps = asked.map_or(usize::MAX, |asked| asked.steps.len());
+        self.tell(scope, batch.from_ns, steps)
     }
 
     /// Takes what was counted, where it lies in the part.

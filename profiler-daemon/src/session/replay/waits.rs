@@ -74,13 +74,10 @@ impl Playing<'_> {
                 true
             }
             recording::Part::Batch(mut batch) => {
-                if let Some((scope, _)) = batch.scope.take() {
-                    let steps = self.asked.map_or(usize::MAX, |asked| asked.steps.len());
-                    match self.taken.tell(scope, batch.from_ns, steps) {
-                        Told::Again => {}
-                        Told::New => self.watched = None,
-                        Told::Edited => return false,
-                    }
+                match self.taken.tell_of(&mut batch, self.asked) {
+                    Told::Again => {}
+                    Told::New => self.watched = None,
+                    Told::Edited => return false,
                 }
                 if let Some(off) = batch.off_cpu.take()
                     && self.watched.is_none()
