@@ -241,10 +241,16 @@ impl Body {
             .map(|jump| jump.target)
     }
 
+    /// All instructions of its parts.
+    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+        self.parts.iter().flat_map(|part| part.code.instructions())
+    }
+
     /// Whether it calls its own code, as a thunk does that replaces its return address.
     pub fn calls_itself(&self) -> bool {
-        let instructions = self.parts.iter().flat_map(|part| part.code.instructions());
-        let mut calls = instructions.filter(|instruction| instruction.flow_control() == FlowControl::Call);
+        let mut calls = self
+            .instructions()
+            .filter(|instruction| instruction.flow_control() == FlowControl::Call);
         calls.any(|call| {
             direct_target(call).is_some_and(|target| target != self.start() && self.contains(target))
         })

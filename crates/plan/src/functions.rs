@@ -17,6 +17,7 @@ use super::{
     files::{ModuleFiles, NameFile},
     frames::Frames,
     outline::{self, Outline, Outlines, Part},
+    return_address,
 };
 
 /// Longest linkage name that is looked at.
@@ -75,6 +76,8 @@ pub struct ModuleIndex {
     functions: Vec<u32>,
     /// Code of functions that no symbol names, by the unwind rows, in order of address. Made when first asked for.
     unnamed: OnceLock<Box<[Range<u64>]>>,
+    /// Slots of other files' functions that look at the address that they return to, in order. Made when first asked for.
+    slots_of_readers: OnceLock<Box<[u64]>>,
     /// The path that it is mapped by; empty where it has none.
     path: Box<str>,
     /// Cold pieces and labels.
@@ -149,6 +152,7 @@ impl ModuleIndex {
             symbols,
             functions,
             unnamed: OnceLock::new(),
+            slots_of_readers: OnceLock::new(),
             path: Box::default(),
             others,
             cold,
@@ -188,6 +192,10 @@ impl ModuleIndex {
             + self.functions.capacity() * size_of::<u32>()
             + self.cold.capacity() * size_of::<ColdPiece>()
             + self.unnamed.get().map_or(0, |unnamed| size_of_val(&**unnamed))
+            + self
+                .slots_of_readers
+                .get()
+                .map_or(0, |slots| size_of_val(&**slots))
             + self.outlines.memory()
     }
 
@@ -248,6 +256,12 @@ impl ModuleIndex {
             found.retain(|range| self.is_unnamed(range));
             found.into()
         })
+    }
+
+    /// The slots that hold addresses of other files' functions that look at the address that they return to, in order.
+    pub(super) fn slots_of_readers(&self) -> &[u64] {
+        let of_program = || return_address::slots_of_readers(self.files.program());
+        self.slots_of_readers.get_or_init(of_program)
     }
 
     fn is_unnamed(&self, range: &Range<u64>) -> bool {

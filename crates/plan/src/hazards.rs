@@ -14,6 +14,8 @@ use super::stack_switch::set_by_hand;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     Unwinding,
+    /// Code looks at the return addresses on the stack, as for a backtrace.
+    StackWalk,
     ThreadExit,
     StackSwitch,
     AlternateStack,
@@ -23,10 +25,14 @@ enum Trouble {
 }
 
 /// Symbols that tell.
-const SYMBOLS: [(&str, Trouble); 12] = [
+const SYMBOLS: [(&str, Trouble); 16] = [
     ("_Unwind_RaiseException", Trouble::Unwinding),
     ("_Unwind_ForcedUnwind", Trouble::Unwinding),
     ("__cxa_throw", Trouble::Unwinding),
+    ("_Unwind_Backtrace", Trouble::StackWalk),
+    ("backtrace", Trouble::StackWalk),
+    ("unw_step", Trouble::StackWalk),
+    ("_ULx86_64_step", Trouble::StackWalk),
     ("pthread_exit", Trouble::ThreadExit),
     ("pthread_cancel", Trouble::ThreadExit),
     ("swapcontext", Trouble::StackSwitch),
@@ -52,6 +58,8 @@ pub struct Evidence {
 pub struct Hazards {
     /// Exceptions or panics may unwind the stack.
     pub unwinding: Option<Evidence>,
+    /// Code may read the stack: return addresses that are the kernel's would end its backtraces.
+    pub stack_walk: Option<Evidence>,
     /// Threads may end inside calls.
     pub thread_exit: Option<Evidence>,
     /// Code may go on on another stack.
@@ -182,6 +190,7 @@ impl Hazards {
             for Found { sign, trouble } in &module.found {
                 let slot = match trouble {
                     Trouble::Unwinding => &mut hazards.unwinding,
+                    Trouble::StackWalk => &mut hazards.stack_walk,
                     Trouble::ThreadExit => &mut hazards.thread_exit,
                     Trouble::StackSwitch => &mut hazards.stack_switch,
                     Trouble::AlternateStack => &mut hazards.alternate_stack,
@@ -207,6 +216,7 @@ impl Hazards {
         };
         [
             say("exceptions or panics may unwind the stack", &self.unwinding),
+            say("the program may read its own stack", &self.stack_walk),
             say("threads may end inside a call", &self.thread_exit),
             say("stacks may be switched", &self.stack_switch),
             say("signal handlers may run on another stack", &self.alternate_stack),
@@ -306,7 +316,7 @@ pub fn exit_method(
         );
     }
     if found.is_empty() {
-        let reason = "no mapped code unwinds, ends threads or switches stacks";
+        let reason = "no mapped code unwinds, reads or switches stacks or ends threads";
         return decision(Method::Return, vec![reason.to_owned()], vec![]);
     }
     decision(Method::Ret, found, vec![stepped.to_owned()])

@@ -34,6 +34,7 @@ mod frames;
 mod goroutines;
 mod held;
 mod left;
+mod return_address;
 mod sections;
 mod sites;
 mod stack_switch;

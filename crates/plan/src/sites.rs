@@ -20,7 +20,7 @@ use super::{
     hazards::{Decision, KernelAbility, Method},
     ifuncs::{Choices, Resolver},
     names::Match,
-    source,
+    return_address, source,
     tail::{Follow, TailCalls, all_exits},
     unusable::{self, Unusable},
 };
@@ -37,9 +37,6 @@ impl Default for Limits {
         Self { functions: 2_500 }
     }
 }
-
-/// Functions that are looked at as others end in jumps to them.
-const MAX_TAIL_CALLS: usize = 64;
 
 /// Functions of a plan that may share the ends of one that they end in jumps to.
 const MAX_SHARING: usize = 4;
@@ -453,7 +450,7 @@ fn sites(
     let never = exits.as_ref().is_ok_and(|(exits, _)| exits.is_empty());
     // A return probe replaces the address that it reads; and is set anew at each turn where it loops to its entry.
     let loops = body.loops_to_entry();
-    let can_return = || !never && !loops && !keeps_return_address(module, frames, &body);
+    let can_return = || !never && !loops && !return_address::is_read(module, frames, &body);
     let by_return = decision.method == Method::Return && can_return();
     let (exits, tail_calls): (Vec<ExitPoint>, _) = if by_return {
         (Vec::new(), TailCalls::default())
@@ -515,33 +512,6 @@ fn sites(
         },
         tail_calls,
     })
-}
-
-/// Whether a function looks at the address that it returns to, or one does that it ends in a jump to. Where too many would have to
-/// be looked at, one may.
-fn keeps_return_address(module: &ModuleIndex, frames: &Frames<'_>, body: &Body) -> bool {
-    if body.reads_return_address() {
-        return true;
-    }
-    let mut seen = BTreeSet::from([body.start()]);
-    let mut next: Vec<u64> = body.tail_calls().collect();
-    while let Some(address) = next.pop() {
-        if !seen.insert(address) {
-            continue;
-        }
-        if seen.len() > MAX_TAIL_CALLS {
-            return true;
-        }
-        // What is in another file is not looked at.
-        let Some(callee) = module.function_from(address) else {
-            continue;
-        };
-        match Body::decode(module, frames, &callee) {
-            Ok(callee) if !callee.reads_return_address() => next.extend(callee.tail_calls()),
-            _ => return true,
-        }
-    }
-    false
 }
 
 impl PlannedFunction {

@@ -107,6 +107,7 @@ unharmed!(
     loops,
     misread,
     return_address,
+    own_stack,
     goroutines,
 );
 

@@ -209,7 +209,7 @@ fn callee(instruction: &Instruction, whole: &Ranges) -> Option<Callee> {
 }
 
 /// The address that the instruction reads the callee's from, where the instruction says it.
-fn slot(instruction: &Instruction) -> Option<u64> {
+pub(in super::super) fn slot(instruction: &Instruction) -> Option<u64> {
     let constant = instruction.op0_kind() == OpKind::Memory
         && instruction.memory_base() == Register::RIP
         && instruction.memory_index() == Register::None;

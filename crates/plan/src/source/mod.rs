@@ -40,6 +40,7 @@ mod variables;
 pub(super) mod whole;
 
 pub use find::{Found, MAX_INSTANCES, at_addresses, debugged, functions, inlined, inlined_count, line};
+pub(super) use flow::slot;
 pub use flow::{Call, CallKind};
 pub(super) use linkage::slot_of;
 pub use model::{Branch, FunctionSource, Instance, Line, Position, Readable};
