@@ -1,7 +1,8 @@
 //! What was counted of probes, added up from where a part of a recording begins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use profiler_aggregate::histogram::Histogram;
 use profiler_common::probe::ProbeId;
 
 use super::super::readings::{Buckets, Readings};
@@ -13,17 +14,19 @@ use crate::{
 
 #[derive(Default)]
 struct Probe {
-    ended: BTreeMap<usize, u64>,
+    ended: Histogram<u64>,
     counts: ProbeCounts,
 }
 
 impl Probe {
-    fn ended(&self) -> u64 {
-        self.ended.values().copied().fold(0, u64::saturating_add)
+    fn open(&self) -> u64 {
+        self.counts.open(self.ended.total())
     }
 
-    fn open(&self) -> u64 {
-        self.counts.open(self.ended())
+    /// Adds ended calls, but for those beyond what can be counted.
+    fn add_ended(&mut self, bucket: usize, count: u64) {
+        let room = u64::MAX - self.ended.total();
+        self.ended.add_bucket(bucket, count.min(room));
     }
 }
 
@@ -51,7 +54,7 @@ impl RecordedCounts {
         let is_new = !self.probes.contains_key(&probe);
         let probe = self.probes.entry(probe).or_default();
         if is_new || is_missing {
-            let closed = probe.ended().saturating_add(probe.counts.uncounted());
+            let closed = probe.ended.total().saturating_add(probe.counts.uncounted());
             probe.counts.entries = closed.saturating_add(open);
         }
     }
@@ -62,8 +65,7 @@ impl RecordedCounts {
             return;
         };
         for (bucket, count) in &counted.ended {
-            let sum = probe.ended.entry(*bucket).or_default();
-            *sum = sum.saturating_add(*count);
+            probe.add_ended(*bucket, *count);
         }
         probe.counts = probe.counts.plus(counted.counts);
     }
@@ -77,10 +79,47 @@ impl RecordedCounts {
     }
 }
 
+/// What was counted so far, in the buckets alone that the last counts are in: to read the others would change nothing.
+pub struct Changed<'a> {
+    counts: &'a RecordedCounts,
+    /// In ascending order.
+    buckets: Vec<usize>,
+}
+
+impl RecordedCounts {
+    /// Itself, as far as these counts, which were added last, have changed it.
+    pub fn changed_by(&self, added: &[Counted]) -> Changed<'_> {
+        let ended = added.iter().flat_map(|counted| &counted.ended);
+        let mut buckets: Vec<usize> = ended.map(|(bucket, _)| *bucket).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        Changed {
+            counts: self,
+            buckets,
+        }
+    }
+}
+
+impl Readings for Changed<'_> {
+    fn histogram(&self, probe: ProbeId) -> Buckets<'_> {
+        let ended = self.counts.probes.get(&probe).map(|probe| &probe.ended);
+        let buckets = self.buckets.iter().copied();
+        Box::new(buckets.filter_map(move |bucket| Some((bucket, ended?.count(bucket)))))
+    }
+
+    fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {
+        self.counts.probe_counts(probe)
+    }
+
+    fn hit_counts(&self, probe: ProbeId) -> HitCounts {
+        self.counts.hit_counts(probe)
+    }
+}
+
 impl Readings for RecordedCounts {
     fn histogram(&self, probe: ProbeId) -> Buckets<'_> {
-        let ended = self.probes.get(&probe).into_iter().flat_map(|probe| &probe.ended);
-        Box::new(ended.map(|(bucket, count)| (*bucket, *count)))
+        let probe = self.probes.get(&probe).into_iter();
+        Box::new(probe.flat_map(|probe| probe.ended.iter()))
     }
 
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {

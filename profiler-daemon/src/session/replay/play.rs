@@ -728,8 +728,12 @@ impl Played {
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
         for moment in moments {
             moment.calls.iter().for_each(|calls| self.counts.add(calls));
-            self.now_ns = moment.to_ns;
-            self.read();
+            let calls = Calls {
+                counted: &self.counts.changed_by(&moment.calls),
+                joined: &self.joined,
+            };
+            // No record is held against a threshold in between: what follows from the counts is read at the end.
+            division::read(&mut self.steps, calls, moment.to_ns);
         }
         self.now_ns = batch.to_ns;
         self.summed_until_ns = batch.to_ns;
