@@ -11,8 +11,8 @@ use profiler_common::{
 
 use super::{cost::monotonic_ns, kernel_places, picture::ExitMethod};
 use crate::kernel::{
-    Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
-    SpanKind,
+    Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelPlace, KernelSymbols, LookSpec,
+    ProbeSpec, SpanKind, Tracefs,
 };
 
 /// Calls that the median is taken of.
@@ -175,7 +175,37 @@ pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
     Ok(HitCosts {
         emulated_ns: measure(offset)?,
         single_stepped_ns: measure(offset + RET_OFFSET)?,
+        tracepoint_ns: tracepoint_ns(engine),
     })
+}
+
+/// Measures what it takes to pass a tracepoint that is looked at: that of the least system call. `None` where the kernel does not
+/// have it, or refuses it.
+fn tracepoint_ns(engine: &mut Engine) -> Option<u64> {
+    let number = Tracefs::open()
+        .ok()?
+        .number("syscalls", "sys_enter_getppid")
+        .ok()?;
+    let spec = HitSpec {
+        offset: 0,
+        action: Action::LEAVE,
+        done_by_program: false,
+        look: LookSpec::default(),
+        branch: None,
+        gates: Gates::default(),
+        of_kernel: Some(KernelPlace::Tracepoint(number)),
+    };
+    let call = || {
+        let _ = rustix::process::getppid();
+    };
+    let unprobed_ns = fastest_ns(call);
+    let attached = engine.attach_hits(std::process::id(), Path::new(kernel_places::MODULE), &[spec]);
+    let attachment = attached
+        .inspect_err(|error| tracing::debug!(%error, "what a tracepoint costs could not be measured"))
+        .ok()?;
+    let probed_ns = fastest_ns(call);
+    engine.detach(attachment);
+    Some(probed_ns.saturating_sub(unprobed_ns))
 }
 
 /// What it costs a thread to reach a probe.
@@ -185,6 +215,8 @@ pub struct HitCosts {
     pub emulated_ns: u64,
     /// On one that it single-steps.
     pub single_stepped_ns: u64,
+    /// At a tracepoint of the kernel; `None` where that could not be measured.
+    pub tracepoint_ns: Option<u64>,
 }
 
 impl HitCosts {

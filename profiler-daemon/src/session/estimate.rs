@@ -182,10 +182,18 @@ impl EstimatedPlace {
         (estimated, line.in_function.clone())
     }
 
-    /// A call costs its entry and one exit; one that never returns, its entry alone.
-    fn cost_ns(&self, costs: HitCosts) -> u64 {
-        let end = self.end.filter(|end| end.probes > 0);
-        costs.of(self.single_stepped) + end.map_or(0, |end| costs.of(end.single_stepped))
+    /// A call costs its entry and one exit; one that never returns, its entry alone. `None` where it was not measured: of the
+    /// kernel's functions and system calls.
+    fn cost_ns(&self, costs: HitCosts) -> Option<u64> {
+        let of_kernel = self.place.module == kernel_places::MODULE;
+        match self.end {
+            None if of_kernel => costs.tracepoint_ns,
+            Some(_) if of_kernel => None,
+            end => {
+                let end = end.filter(|end| end.probes > 0);
+                Some(costs.of(self.single_stepped) + end.map_or(0, |end| costs.of(end.single_stepped)))
+            }
+        }
     }
 }
 
@@ -341,9 +349,7 @@ impl Handle {
                 .as_ref()
                 .and_then(|sampled| sampled.inside(&place.place.module, function));
             place.hits = hits.next();
-            // What is measured is what a probe in the target costs.
-            let costs = costs.filter(|_| place.place.module != kernel_places::MODULE);
-            place.cost_ns = costs.map(|costs| place.cost_ns(costs));
+            place.cost_ns = costs.and_then(|costs| place.cost_ns(costs));
         }
         let explain = prepared.explain.as_ref();
         let left_out = explain.iter().flat_map(|explain| &explain.left_out);
@@ -417,8 +423,9 @@ mod tests {
         const COSTS: HitCosts = HitCosts {
             emulated_ns: 500,
             single_stepped_ns: 9000,
+            tracepoint_ns: Some(200),
         };
-        let cost_ns = |stepped: bool, end: Option<(ExitMethod, u32, bool)>| {
+        let cost_in = |module: &str, stepped: bool, end: Option<(ExitMethod, u32, bool)>| {
             let place = EstimatedPlace {
                 pid: 1,
                 place: Arc::new(TracedPlace {
@@ -426,7 +433,7 @@ mod tests {
                     function: "f".to_owned(),
                     file: String::new(),
                     line: 0,
-                    module: "a".to_owned(),
+                    module: module.to_owned(),
                     address: 0,
                 }),
                 instruction: String::new(),
@@ -442,6 +449,14 @@ mod tests {
             };
             place.cost_ns(COSTS)
         };
+        assert_eq!(
+            cost_in(kernel_places::MODULE, false, None),
+            Some(200),
+            "a tracepoint"
+        );
+        let system_call = Some((ExitMethod::SystemCall, 1, false));
+        assert_eq!(cost_in(kernel_places::MODULE, false, system_call), None);
+        let cost_ns = |stepped, end| cost_in("a", stepped, end).unwrap();
         assert_eq!(cost_ns(false, None), 500, "a line");
         assert_eq!(cost_ns(false, Some((ExitMethod::Return, 1, false))), 1000);
         // One of its exits is taken.

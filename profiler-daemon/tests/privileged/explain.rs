@@ -36,9 +36,18 @@ fn explain(service: &Service, pid: u32, scope: &str) -> Result<SessionInfo, Sess
 
 /// Pictures of what is found, in effect that at the session's end.
 fn watch(service: &Service, session: &SessionInfo) -> watch::Receiver<Option<Arc<ExplainPicture>>> {
+    watch_each(service, session, 3_600_000_000_000)
+}
+
+/// Pictures of what is found, one after each such time.
+fn watch_each(
+    service: &Service,
+    session: &SessionInfo,
+    interval_ns: u64,
+) -> watch::Receiver<Option<Arc<ExplainPicture>>> {
     let watching = service
         .handle
-        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+        .watch_explain(ROOT, session.name.clone(), interval_ns);
     service.runtime.block_on(watching).unwrap()
 }
 
@@ -347,6 +356,38 @@ fn the_one_reason_comes_first() {
             assert!(slow_ns > 1_000_000.0 && other_ns < slow_ns / few, "{wait:?}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn places_that_cost_more_than_the_budget_are_not_looked_at_any_more() {
+    let service = Service::start();
+    let mut target = Fixture::start("busy_inside", &[]);
+    let request = NewSession {
+        explain: true,
+        budget: Some(0.03),
+        ..session_of(target.pid(), "handle[>= p90]")
+    };
+    let session = service
+        .runtime
+        .block_on(service.handle.create(ROOT, request))
+        .unwrap();
+    let mut pictures = watch_each(&service, &session, 100_000_000);
+    target.say("go");
+    let began = Instant::now();
+    let over = |(_, reason): &(String, String)| reason.contains("over the budget of 3%");
+    let left = service.until(&mut pictures, |picture| picture.left_out.iter().any(over));
+    println!("after {:?}: {:?}", began.elapsed(), left.left_out);
+    // The function goes on, and what else is looked at.
+    let last = service.until(&mut pictures, |picture| picture.looked_at >= left.looked_at + 20);
+    assert_eq!(last.ended, None);
+    let branches: Vec<_> = last.left_out.iter().filter(|left| over(left)).collect();
+    assert!(
+        !branches.is_empty() && branches.len() < last.features,
+        "{branches:?} of {}",
+        last.features
+    );
+    drop(target.end());
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! See `docs/internals/explain.md` for how the reasons of slow calls are found.
 
 pub mod candidates;
+mod left_out;
 pub mod probed;
 mod samples;
 mod statement;
@@ -326,20 +327,22 @@ impl Explain {
         engine.give_back_gate(self.looked_at);
     }
 
-    /// Turns to other places if it is time: long enough for calls that take `slow_ns`, and for what turning costs.
-    pub fn turn(&mut self, engine: &mut Engine, now_ns: u64, slow_ns: Option<u64>) {
+    /// Turns to other places if it is time: long enough for calls that take `slow_ns`, and for what turning costs. Whether it did.
+    pub fn turn(&mut self, engine: &mut Engine, now_ns: u64, slow_ns: Option<u64>) -> bool {
         if self.turn.is_all {
-            return;
+            return false;
         }
         let turn_ns = slow_ns
             .map_or(0, |slow_ns| slow_ns.saturating_mul(CALLS_OF_A_TURN))
             .max(self.turn.attach_ns.saturating_mul(TURNS_OF_ATTACHING))
             .clamp(TURN_NS, MAX_TURN_NS);
         let since_ns = self.turn.since_ns.unwrap_or(0);
-        if now_ns.saturating_sub(since_ns) >= turn_ns {
+        let is_time = now_ns.saturating_sub(since_ns) >= turn_ns;
+        if is_time {
             self.end_turn(engine);
             self.next_turn(engine);
         }
+        is_time
     }
 
     fn end_turn(&mut self, engine: &mut Engine) {
@@ -443,18 +446,7 @@ impl Explain {
             tracing::warn!(%error, "not everything is looked at");
             self.end_turn(engine);
             let reason = error.to_string();
-            let mut number = 0;
-            let features = &self.noted.features;
-            let left_out = &mut self.left_out;
-            self.places.retain(|place| {
-                let stays = !chosen.contains(&number);
-                number += 1;
-                if !stays && let Some(What::Place(place)) = features.get(place.feature).map(|it| &it.what) {
-                    left_out.push((place.to_string(), reason.clone()));
-                }
-                stays
-            });
-            self.next_place = 0;
+            self.leave_out(|number, _| chosen.contains(&number).then(|| reason.clone()));
         }
         self.next_place %= self.places.len().max(1);
     }

@@ -38,18 +38,15 @@ pub struct ProbeCosts<'a> {
 }
 
 /// Probes that can be taken off together.
-struct Part {
-    step: usize,
-    kind: PartKind,
-}
-
-enum PartKind {
-    /// One function of the step, by its number.
-    Function(u32),
-    /// Functions of files that are probed for others, which the scope does not have any more.
-    Leftovers,
-    /// All of the step.
-    Step,
+enum Part {
+    /// One function of a step, by their numbers.
+    Function { step: usize, id: u32 },
+    /// Functions of files that are probed for others of a step, which the scope does not have any more.
+    Leftovers(usize),
+    /// All of a step, by its number.
+    Step(usize),
+    /// A place at which it is looked for what slow calls do, by the number of its feature.
+    Explained(usize),
 }
 
 /// What follows from costs that are more than the budget, or from code that was changed.
@@ -59,6 +56,8 @@ struct Verdict {
     functions: BTreeMap<usize, HashMap<u32, String>>,
     /// Steps of which all goes, by their numbers, each with the reason.
     steps: BTreeMap<usize, String>,
+    /// Places at which it is looked for what slow calls do, by the numbers of their features, each with the reason.
+    explained: HashMap<usize, String>,
     /// All reasons, each with its function or step; the costliest first.
     reasons: Vec<String>,
 }
@@ -243,6 +242,11 @@ impl Session {
         for (number, reason) in verdict.steps {
             self.steps.take_off_step(engine, number, reason);
         }
+        if let Some(explain) = &mut self.explain
+            && !verdict.explained.is_empty()
+        {
+            explain.take_off(engine, &verdict.explained);
+        }
         self.tell_code();
         None
     }
@@ -264,7 +268,7 @@ impl Session {
         let on_target = self.steps.iter().enumerate();
         for (number, step) in on_target.filter(|(_, step)| !step.is_taken_off()) {
             let reached = reached_in(step);
-            let mut add = |kind: PartKind, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
+            let mut add = |part: Part, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
                 let reached = probes.map(|(probe, cost_ns)| Reached {
                     probe,
                     hits: reached(engine, probe),
@@ -272,7 +276,7 @@ impl Session {
                 });
                 let probed = Probed(reached.collect());
                 if !probed.0.is_empty() {
-                    parts.push((Part { step: number, kind }, probed));
+                    parts.push((part, probed));
                 }
             };
             let method_ns = |method: ExitMethod| costs.calls.get(&method).map_or(0, |cost| cost.cost_ns);
@@ -283,14 +287,17 @@ impl Session {
                         let ends = stepped.ends_of(&key(&function.info));
                         let CallCost { cost_ns, .. } = costs.of_call(function.method, ends);
                         add(
-                            PartKind::Function(function.id),
+                            Part::Function {
+                                step: number,
+                                id: function.id,
+                            },
                             &mut function.probes().map(|probe| (probe, cost_ns)),
                         );
                     }
                     let method = step.sites.first().map(|site| site.exit_method);
                     let cost_ns = method.map_or(0, method_ns);
                     add(
-                        PartKind::Leftovers,
+                        Part::Leftovers(number),
                         &mut step.leftovers().map(|probe| (probe, cost_ns)),
                     );
                 }
@@ -300,17 +307,25 @@ impl Session {
                         let cost_ns = method_ns(function.method);
                         function.probes().map(move |probe| (probe, cost_ns))
                     });
-                    add(PartKind::Step, &mut probes);
+                    add(Part::Step(number), &mut probes);
                 }
                 Place::Line { .. } | Place::Address { .. } | Place::Branch { .. } => {
                     let cost_ns = |stepped: bool| costs.hits.map_or(0, |costs| costs.of(stepped));
                     let mut probes = step.stepping().map(|(probe, stepped)| (probe, cost_ns(stepped)));
-                    add(PartKind::Step, &mut probes);
+                    add(Part::Step(number), &mut probes);
                 }
-                // What one costs was not measured: it is the kernel's own, of each process.
-                Place::Tracepoint { .. } => {}
+                Place::Tracepoint { .. } => {
+                    let cost_ns = costs.hits.and_then(|costs| costs.tracepoint_ns).unwrap_or(0);
+                    let mut probes = step.stepping().map(|(probe, _)| (probe, cost_ns));
+                    add(Part::Step(number), &mut probes);
+                }
             }
         }
+        let explain = self.explain.iter();
+        parts.extend(explain.flat_map(|explain| {
+            let places = explain.probed(engine).into_iter();
+            places.map(|(feature, reached)| (Part::Explained(feature), Probed(reached)))
+        }));
         parts
     }
 
@@ -318,25 +333,39 @@ impl Session {
         let mut verdict = Verdict::default();
         let costly = excess.costly.iter();
         for (part, costly) in costly.filter_map(|costly| Some((parts.get(costly.index)?, costly))) {
-            let Some(step) = self.steps.get(part.step) else {
-                continue;
-            };
-            let functions = verdict.functions.entry(part.step).or_default();
-            match part.kind {
-                PartKind::Function(id) => {
-                    let Some(function) = step.functions.iter().find(|function| function.id == id) else {
+            match *part {
+                Part::Function { step, id } => {
+                    let mut functions = self
+                        .steps
+                        .get(step)
+                        .into_iter()
+                        .flat_map(|step| step.functions.iter());
+                    let Some(function) = functions.find(|function| function.id == id) else {
                         continue;
                     };
                     let reason = reason("calls", costly, excess.allowed);
                     verdict.reasons.push(taken_off(&function.info.name, &reason));
-                    functions.insert(id, reason);
+                    verdict.functions.entry(step).or_default().insert(id, reason);
                 }
                 // They are in no scope: taken off with the rest of their files.
-                PartKind::Leftovers => {}
-                PartKind::Step => {
+                Part::Leftovers(step) => {
+                    verdict.functions.entry(step).or_default();
+                }
+                Part::Step(number) => {
+                    let Some(step) = self.steps.get(number) else {
+                        continue;
+                    };
                     let reason = reason("hits", costly, excess.allowed);
                     verdict.reasons.push(taken_off(&step.step.to_string(), &reason));
-                    verdict.steps.insert(part.step, reason);
+                    verdict.steps.insert(number, reason);
+                }
+                Part::Explained(feature) => {
+                    let place = self.explain.as_ref().and_then(|explain| explain.place(feature));
+                    let reason = reason("hits", costly, excess.allowed);
+                    verdict
+                        .reasons
+                        .extend(place.map(|place| taken_off(&place, &reason)));
+                    verdict.explained.insert(feature, reason);
                 }
             }
         }

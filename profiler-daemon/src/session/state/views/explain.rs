@@ -148,7 +148,10 @@ impl Session {
     pub fn turn(&mut self, engine: &mut Engine, now_ns: u64) {
         if let (Some(explain), Some(last)) = (&mut self.explain, self.steps.last()) {
             let slow_ns = divided(last).and_then(|division| division.slow_from_ns());
-            explain.turn(engine, now_ns, slow_ns);
+            let turned = explain.turn(engine, now_ns, slow_ns);
+            if turned && let Some(budget) = &mut self.budget {
+                budget.expect_new(now_ns);
+            }
         }
     }
 
