@@ -5,7 +5,9 @@
 
 mod attacher;
 mod bpftrace;
+mod budget;
 mod conditions;
+mod daemon;
 mod fixture;
 mod machine;
 mod stacks;
@@ -44,6 +46,9 @@ pub struct Arguments {
     /// Measure what a line costs whose condition rejects every hit
     #[arg(long, conflicts_with_all = ["vm", "stacks", "switches"])]
     conditions: bool,
+    /// Measure what was said beforehand of what probes cost, against what they did cost, and the budget
+    #[arg(long, conflicts_with_all = ["vm", "stacks", "switches", "conditions"])]
+    budget: bool,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<String>,
@@ -111,6 +116,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if arguments.conditions {
         return conditions::main(arguments);
+    }
+    if arguments.budget {
+        return budget::main(arguments);
     }
     let directory = fixtures::compile()?;
     let attacher = build_example("bench_attach")?;

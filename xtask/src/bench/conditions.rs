@@ -5,7 +5,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -17,13 +17,15 @@ use super::{
     Arguments,
     attacher::Attacher,
     bpftrace::{Bpftrace, Counts},
-    build_example, finish,
+    build_example,
+    daemon::{Daemon, SESSION},
+    finish,
     fixture::Fixture,
     table,
 };
 use crate::{
     error::{Error, Result},
-    fixtures, sh, workspace,
+    fixtures, workspace,
 };
 
 const FUNCTION: &str = "target_fn";
@@ -66,18 +68,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     let directory = fixtures::compile()?;
     let program = directory.join("calls");
     let mut attacher = Attacher::start(&build_example("bench_attach")?)?;
-    sh::run(sh::cargo().args([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "profiler-client",
-        "-p",
-        "profiler-daemon",
-    ]))?;
-    let mut target = Fixture::start(&program, &["bench"])?;
     let daemon = Daemon::start()?;
-    let line = daemon.line(target.pid())?;
+    let mut target = Fixture::start(&program, &["bench"])?;
+    let line = line_of(&daemon, target.pid())?;
     let mut rows: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
     for round in 1..=arguments.rounds {
         for ((case, name), row) in CASES.into_iter().zip(&mut rows) {
@@ -89,7 +82,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 Case::Empty => {
                     attacher.attach("entry", pid, &program, &[FUNCTION])?;
                 }
-                Case::Ours { condition } => daemon.attach(pid, &line, condition)?,
+                Case::Ours { condition } => attach(&daemon, pid, &line, condition)?,
                 Case::Bpftrace(counts) => {
                     bpftrace = Some(Bpftrace::count(pid, &program, FUNCTION, counts)?);
                 }
@@ -147,97 +140,37 @@ fn markdown(rows: &[Vec<f64>]) -> Result<String> {
     Ok(text)
 }
 
-/// `profilerd`, with nobody else's sessions; killed when dropped.
-struct Daemon {
-    child: Child,
-    socket: PathBuf,
+/// The line at which the function begins.
+fn line_of(daemon: &Daemon, pid: u32) -> Result<String> {
+    let text = daemon.profiler(&["source", "-p", &pid.to_string(), FUNCTION, "--json"])?;
+    let objects: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let address = objects.first().map(|function| &function["address"]);
+    let begins = |object: &&Value| {
+        let sites = object["sites"].as_array();
+        object["type"] == "line" && sites.is_some_and(|sites| sites.iter().any(|site| Some(site) == address))
+    };
+    let line = objects
+        .iter()
+        .find(begins)
+        .and_then(|object| object["line"].as_u64());
+    let line = line.ok_or_else(|| Error::told(format!("no line begins where {FUNCTION} does")))?;
+    Ok(format!("calls.c:{line}"))
 }
 
-impl Daemon {
-    fn start() -> Result<Self> {
-        let socket = workspace::target().join(format!("bench-{}.sock", std::process::id()));
-        let child = Command::new(workspace::target().join("release/profilerd"))
-            .arg("--keep-loaded")
-            .arg("--socket")
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(Error::file("start", "profilerd"))?;
-        let daemon = Self { child, socket };
-        let since = Instant::now();
-        while daemon.profiler(&["session", "list"]).is_err() {
-            if since.elapsed() > PATIENCE {
-                return Err(Error::told("profilerd does not answer"));
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(daemon)
-    }
-
-    fn profiler(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(workspace::target().join("release/profiler"))
-            .args(arguments)
-            .arg("--host")
-            .arg(&self.socket)
-            // What probes cost is what is measured.
-            .env("PROFILER_BUDGET", "0")
-            .output()
-            .map_err(Error::file("start", "profiler"))?;
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(Error::told(format!("profiler {}: {said}", arguments.join(" "))))
-        }
-    }
-
-    /// The line at which the function begins.
-    fn line(&self, pid: u32) -> Result<String> {
-        let text = self.profiler(&["source", "-p", &pid.to_string(), FUNCTION, "--json"])?;
-        let objects: Vec<Value> = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
-        let address = objects.first().map(|function| &function["address"]);
-        let begins = |object: &&Value| {
-            let sites = object["sites"].as_array();
-            object["type"] == "line"
-                && sites.is_some_and(|sites| sites.iter().any(|site| Some(site) == address))
-        };
-        let line = objects
-            .iter()
-            .find(begins)
-            .and_then(|object| object["line"].as_u64());
-        let line = line.ok_or_else(|| Error::told(format!("no line begins where {FUNCTION} does")))?;
-        Ok(format!("calls.c:{line}"))
-    }
-
-    fn attach(&self, pid: u32, line: &str, condition: bool) -> Result<()> {
-        let scope = if condition {
-            format!("{line}[argument == {NEVER}]")
-        } else {
-            line.to_owned()
-        };
-        let pid = pid.to_string();
-        let session = [
-            "session", "new", "-p", &pid, &scope, "--name", "bench", "--trace", "--limit", "1",
-        ];
-        self.profiler(&session).map(drop)
-    }
-
-    fn detach(&self) -> Result<()> {
-        self.profiler(&["session", "end", "bench"]).map(drop)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // All fail only where it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(&self.socket);
-    }
+fn attach(daemon: &Daemon, pid: u32, line: &str, condition: bool) -> Result<()> {
+    let scope = if condition {
+        format!("{line}[argument == {NEVER}]")
+    } else {
+        line.to_owned()
+    };
+    let pid = pid.to_string();
+    let session = [
+        "session", "new", "-p", &pid, &scope, "--name", SESSION, "--trace", "--limit", "1",
+    ];
+    daemon.profiler(&session).map(drop)
 }
 
 /// gdb with a breakpoint; killed when dropped.

@@ -21,6 +21,9 @@ pub const SWITCHES: Place = Place::named("bench-switches");
 /// Of lines with conditions.
 pub const CONDITIONS: Place = Place::named("bench-conditions");
 
+/// Where the table of `bench --budget` stands.
+pub const BUDGET: Place = Place::named("bench-budget");
+
 /// The position of the floor and of ours among the cases.
 const FLOOR: usize = 1;
 const OURS: usize = 2;
