@@ -230,7 +230,7 @@ impl Decoder {
         let mut last_ns = from_ns;
         // Those that a newer version writes are passed over.
         let is_known = |record: &v1::Record| record.record.is_some();
-        let unknown = records.iter().filter(|record| !is_known(record)).count() as u64;
+        let mut unknown = records.iter().filter(|record| !is_known(record)).count() as u64;
         let records = (records.into_iter())
             .map(|record| {
                 let known = record.record;
@@ -240,6 +240,7 @@ impl Decoder {
             })
             .collect::<Result<Vec<Option<Recorded>>, _>>()?;
         let records = if self.also.is_some_and(Also::has_hits) {
+            unknown += hits.iter().filter(|hit| hit.what.is_none()).count() as u64;
             self.with_hits(records, hits, from_ns)?
         } else {
             records.into_iter().flatten().collect()

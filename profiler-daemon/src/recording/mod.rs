@@ -5,6 +5,7 @@
 //! | `columns` | messages as files keep them |
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
+//! | `reasons` | why something was lost, as a newer version says it |
 //! | `summary` | a minute's records, summed up |
 //! | `syscalls` | system calls by when they returned |
 //! | `trigger` | what a recording waits for |
@@ -14,6 +15,7 @@
 mod columns;
 mod counters;
 mod decode;
+mod reasons;
 mod summary;
 mod syscalls;
 #[cfg(test)]
@@ -42,6 +44,7 @@ pub use self::{
     columns::ColumnWriter,
     counters::RecordedBucket,
     decode::{Batch, Counted, Damaged, TaskOf},
+    reasons::reason,
     summary::{Summaries, Summarizer, Summary},
     trigger::{Trigger, TriggerError},
 };

@@ -173,7 +173,13 @@ impl Minute {
     }
 
     fn take(&mut self, message: &v1::WatchRecordsResponse) -> Result<(), NotSummed> {
-        if message.dropped > 0 || self.sums.is_empty() || self.moments.len() >= MAX_MOMENTS {
+        // What a newer version records cannot be summed up.
+        let is_known = |record: &v1::Record| record.record.is_some();
+        if !message.records.iter().all(is_known)
+            || message.dropped > 0
+            || self.sums.is_empty()
+            || self.moments.len() >= MAX_MOMENTS
+        {
             return Err(NotSummed);
         }
         let threads = message.threads.iter().map(|thread| {

@@ -1,12 +1,15 @@
 //! System calls from messages, which somebody may have made up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use profiler_aggregate::system_calls::Counted;
 use profiler_proto::v1;
 use profiler_symbolize::{Frames, Stacks};
 
-use super::decode::{Damaged, Decoder, MAX_COUNT};
+use super::{
+    decode::{Damaged, Decoder, MAX_COUNT},
+    reasons::reason,
+};
 use crate::{
     kernel::CallNumber,
     session::{CALL_LOSSES, Losses, RecordedCalls, RecordedTurn, STACKS_FULL, UNNAMED},
@@ -14,6 +17,9 @@ use crate::{
 
 /// Calls, results and stacks of a message: more than are told in one.
 const MAX_CALLS: usize = 1 << 18;
+
+/// Reasons of losses of a turn.
+const MAX_REASONS: usize = 1024;
 
 /// Turns of a message, and kinds of system calls that are open in one.
 const MAX_TURNS: usize = 1024;
@@ -45,7 +51,12 @@ impl Decoder {
         let is_count = |count: u64| count <= MAX_COUNT;
         let are_counts =
             open.iter().all(|open| is_count(open.calls)) && lost.values().all(|lost| is_count(*lost));
-        if from_ns > to_ns || open.len() > MAX_OPEN || !is_count(begun_before) || !are_counts {
+        if from_ns > to_ns
+            || open.len() > MAX_OPEN
+            || lost.len() > MAX_REASONS
+            || !is_count(begun_before)
+            || !are_counts
+        {
             return Err(Damaged);
         }
         let calls = calls.iter().map(|calls| self.calls(calls, frames));
@@ -57,7 +68,7 @@ impl Decoder {
                 .map(|open| (call(open.number, open.is_32_bit), open.calls))
                 .collect::<BTreeMap<_, _>>(),
             begun_before,
-            lost: known(&lost),
+            lost: losses(&lost),
         })
     }
 
@@ -88,10 +99,14 @@ fn call(number: u32, is_32_bit: bool) -> CallNumber {
     CallNumber { number, is_32_bit }
 }
 
-/// Losses by the reasons that this version knows.
-fn known(told: &std::collections::HashMap<String, u64>) -> Losses {
-    let known = CALL_LOSSES.into_iter().chain([STACKS_FULL, UNNAMED]);
-    known
-        .filter_map(|reason| Some((reason, *told.get(reason)?)))
-        .collect()
+/// Losses by their reasons, be it that only a newer version knows these.
+fn losses(told: &HashMap<String, u64>) -> Losses {
+    let mut losses = Losses::new();
+    for (name, count) in told {
+        let mut known = CALL_LOSSES.into_iter().chain([STACKS_FULL, UNNAMED]);
+        let known = known.find(|known| known == name);
+        let sum = losses.entry(known.unwrap_or_else(|| reason(name))).or_default();
+        *sum += *count;
+    }
+    losses
 }

@@ -17,6 +17,7 @@ use prost::Message as _;
 mod columns;
 mod explain;
 mod more;
+mod newer;
 mod spans;
 mod summaries;
 mod syscalls;
@@ -332,7 +333,10 @@ impl Replay {
     }
 
     fn flame_by(&self, session: &str, by: Grouping) -> Result<Arc<FlamePicture>, String> {
-        let request = FlameRequest::of(by, None);
+        self.flame_of(session, FlameRequest::of(by, None))
+    }
+
+    fn flame_of(&self, session: &str, request: FlameRequest) -> Result<Arc<FlamePicture>, String> {
         let watch = self
             .handle
             .watch_flame(ROOT, session.to_owned(), 1_000_000_000, request);
@@ -563,9 +567,11 @@ fn what_was_not_recorded_is_refused_with_what_was() {
         waits: true,
         ..request
     };
-    let watch = replay.handle.watch_flame(ROOT, session, 1, waits);
-    let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
-    assert!(refused.contains("leave --waits out"), "{refused}");
+    let refused = replay.flame_of(&session, waits).unwrap_err();
+    assert!(
+        refused.contains("record it with `profiler record --waits`"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 
 use profiler_aggregate::{
     ThreadId,
-    waits::{Kind, Locks, Node, Waiting, Waits},
+    waits::{Kind, Locks, Node, Wait, Waiting, Waits, Waker},
 };
 use profiler_symbolize::{FrameId, Word};
 
 use super::{
     symbols::NamedWait,
-    waits::{Pids, off_the_cpu},
+    waits::{Pids, of_target, off_the_cpu},
 };
 use crate::kernel::Activity;
 
@@ -57,6 +57,20 @@ impl Chains {
         }
     }
 
+    /// Those of a recording, of these processes; who of them was off the CPU when it was told first.
+    pub fn recorded(pids: Pids, off_at_first: HashSet<ThreadId>) -> Self {
+        Self {
+            waits: Waits::new(off_at_first),
+            pids,
+            last: None,
+        }
+    }
+
+    /// Takes waits of these processes from now on.
+    pub fn set_pids(&mut self, pids: &Pids) {
+        self.pids.clone_from(pids);
+    }
+
     /// Takes no more waits of a process.
     pub fn lose(&mut self, pid: u32) {
         self.pids.remove(&pid);
@@ -65,10 +79,24 @@ impl Chains {
     /// Takes a wait, before the samples of it.
     pub fn take(&mut self, named: &NamedWait) {
         self.last = None;
-        if named.goes_on || !self.pids.contains(&named.wait.thread.tgid) {
+        if !named.goes_on {
+            self.take_ended(&named.wait);
+        }
+    }
+
+    /// The same of a recorded one.
+    pub fn take_recorded(&mut self, wait: &Wait) {
+        self.last = None;
+        if !matches!(wait.waker, Waker::GoesOn(_)) {
+            self.take_ended(wait);
+        }
+    }
+
+    fn take_ended(&mut self, wait: &Wait) {
+        if !self.pids.contains(&wait.thread.tgid) {
             return;
         }
-        let wait = named.of_target(&self.pids);
+        let wait = of_target(wait, &self.pids);
         let nodes = self.waits.take_alone(&wait);
         self.last = Some(Last {
             thread: wait.thread,
@@ -185,7 +213,7 @@ mod tests {
     use profiler_common::record::SpanRef;
 
     use super::*;
-    use profiler_aggregate::waits::{Lock, Place, Wait, Waker};
+    use profiler_aggregate::waits::{Lock, Place};
 
     const MAIN: u32 = 7;
 

@@ -44,13 +44,6 @@ pub struct WaitsPicture {
 /// The processes of a target.
 pub type Pids = HashSet<u32>;
 
-impl NamedWait {
-    /// The wait, with whether who ended it is one of the target's.
-    pub fn of_target(&self, pids: &Pids) -> Wait {
-        of_target(&self.wait, pids)
-    }
-}
-
 /// A wait, with whether who ended it is one of these processes.
 pub fn of_target(wait: &Wait, pids: &Pids) -> Wait {
     let mut wait = wait.clone();

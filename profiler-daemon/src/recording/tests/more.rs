@@ -20,6 +20,10 @@ use crate::{
 const TGID: u32 = 40;
 const TID: u32 = 41;
 const MAIN: ThreadId = ThreadId { tgid: TGID, tid: TID };
+const WITH_WAITS: FlameRequest = FlameRequest {
+    waits: true,
+    ..FlameRequest::of(Grouping::Function, Some(FlameTimes::OffCpu))
+};
 
 /// A target whose calls are looked at where they begin, which waits once in each batch.
 pub fn target() -> Target {
@@ -157,7 +161,7 @@ fn recorded(path: &Path) {
 }
 
 impl Replay {
-    fn trace(&self, session: &str) -> Vec<TraceBatch> {
+    pub fn trace(&self, session: &str) -> Vec<TraceBatch> {
         let watch = self.handle.watch_trace(ROOT, session.to_owned());
         let mut stream = self.runtime.block_on(watch).unwrap();
         std::iter::from_fn(|| stream.try_recv().ok()).collect()
@@ -296,7 +300,9 @@ fn what_was_not_recorded_is_refused_with_the_flag_that_records_it() {
     let waits = replay.handle.watch_waits(ROOT, session.clone(), 1);
     let waits = replay.runtime.block_on(waits).unwrap_err().to_string();
     let syscalls = replay.syscalls(&session, Grouping::Function).unwrap_err();
+    let flame = replay.flame_of(&session, WITH_WAITS).unwrap_err();
     for (said, flag) in [
+        (flame, "--waits"),
         (trace, "--trace"),
         (timeline, "--timeline"),
         (waits, "--waits"),
@@ -304,4 +310,163 @@ fn what_was_not_recorded_is_refused_with_the_flag_that_records_it() {
     ] {
         assert!(said.contains(flag), "{said}");
     }
+}
+
+/// What a flame graph draws on the waits of `f`, and how long.
+fn drawn(picture: &FlamePicture) -> BTreeMap<String, u64> {
+    let weights = picture.picture.weights.iter();
+    let stacks = weights.map(|weight| {
+        let mut functions = Vec::new();
+        let mut node = weight.node.0;
+        while let Some(at) = (node as usize).checked_sub(1) {
+            let (parent, frame, _) = picture.nodes[at];
+            functions.push(picture.frames[frame as usize].function.to_string());
+            node = parent;
+        }
+        functions.reverse();
+        (functions.join(";"), weight.inside_ns)
+    });
+    stacks.filter(|(_, ns)| *ns > 0).collect()
+}
+
+/// A wait of a thread in its call, and the samples of it: what it waited and what it was runnable after.
+fn wait_in_call(
+    target: &Target,
+    (tid, sequence): (u32, u64),
+    times: [u64; 3],
+    waker: Waker,
+) -> Vec<Recorded> {
+    let thread = ThreadId { tgid: TGID, tid };
+    let is_main = tid == TID;
+    let place = Place {
+        thread: if is_main {
+            target.task.thread
+        } else {
+            target.task.process
+        },
+        stack: if is_main {
+            target.fast.clone()
+        } else {
+            target.slow.clone()
+        }
+        .into(),
+    };
+    let spans = vec![SpanRef {
+        probe: PROBE,
+        gates: 0,
+        sequence,
+        start_ns: times[0],
+    }];
+    let wait = Wait {
+        thread,
+        place,
+        waiting: Some(Waiting::Sleeping),
+        lock: None,
+        times,
+        waker,
+        still_ns: None,
+    };
+    let sample = |ts_ns, weight_ns, activity, continues| {
+        Recorded::Sample(RecordedSample {
+            tgid: TGID,
+            tid,
+            ts_ns,
+            weight_ns,
+            activity,
+            continues,
+            task: Some(target.task),
+            stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| target.fast.clone()),
+            complete: true,
+            spans: spans.clone(),
+        })
+    };
+    let mut records = vec![
+        Recorded::Wait(Box::new(RecordedWait {
+            wait,
+            spans: spans.clone(),
+        })),
+        sample(times[1], times[1] - times[0], Activity::Sleeping, false),
+    ];
+    if times[2] > times[1] {
+        records.push(sample(times[2], times[2] - times[1], Activity::Runnable, true));
+    }
+    records.push(Recorded::SpanEnd(SpanEnd {
+        kind: SPAN_END,
+        flags: 0,
+        tgid: TGID,
+        tid,
+        probe: PROBE,
+        hits: 1,
+        sequence,
+        start_ns: times[0],
+        end_ns: times[2],
+        parent: 0,
+        gates: 0,
+        returned: [0; 2],
+    }));
+    records
+}
+
+#[test]
+fn waits_are_drawn_with_what_who_ended_them_did_before_the_part_too() {
+    const OTHER: u32 = TID + 1;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut target = target();
+    let first = target.first();
+    let mut batches = vec![with_more(&target, first)];
+    let stack = target.slow.clone();
+    let woken = Waker::Thread {
+        thread: ThreadId {
+            tgid: TGID,
+            tid: OTHER,
+        },
+        place: Place {
+            thread: target.task.process,
+            stack: stack.into(),
+        },
+        is_own: false,
+    };
+    // In the first second, the other thread begins to wait for an interrupt; in the second it ends the wait of the first.
+    let interrupted = Waker::Interrupt(target.fast[2]);
+    let begin_ns = BEGIN_NS;
+    let of_other = wait_in_call(
+        &target,
+        (OTHER, 1),
+        [begin_ns + 10 * MS, begin_ns + 200 * MS, begin_ns + 200 * MS],
+        interrupted,
+    );
+    let of_main = wait_in_call(
+        &target,
+        (TID, 2),
+        [begin_ns + 100 * MS, begin_ns + 300 * MS, begin_ns + 310 * MS],
+        woken,
+    );
+    for records in [of_other, of_main] {
+        let from_ns = begin_ns + target.batches * BATCH_NS;
+        let batch = target.batch(records);
+        target.batches += 1;
+        assert_eq!(batch.from_ns, from_ns);
+        batches.push(with_more(&target, batch));
+    }
+    write_with_waits(&path, &batches);
+    let replay = Replay::of(&path);
+    let ask = |scope: &str, begin_ns| {
+        let session = replay.session(scope, begin_ns, u64::MAX).unwrap();
+        drawn(&replay.flame_of(&session, WITH_WAITS).unwrap())
+    };
+    let wait = "main;f;fast";
+    let other = "server --fast;main;f;slow";
+    let of_main = BTreeMap::from([
+        (format!("{wait};{other};[sleeping];[interrupt];fast"), 100 * MS),
+        (format!("{wait};{other};[ran]"), 100 * MS),
+        (wait.to_owned(), 10 * MS),
+    ]);
+    let mut all = of_main.clone();
+    all.insert(format!("{wait};[interrupt];fast"), 190 * MS);
+    assert_eq!(ask("", 0), all);
+    // What the other did before the part is known; none of its waits are in it.
+    assert_eq!(ask("", BATCH_NS), of_main);
+    // Conditions on durations divide what is drawn.
+    assert_eq!(ask("f[>= 200ms]", 0), of_main);
 }

@@ -10,11 +10,13 @@
 //! | `counts` | what was counted of probes, added up |
 //! | `explain` | what slow calls do that others do not |
 //! | `hits` | which of the recorded hits are shown |
+//! | `named_counts` | what became of records on their way, by name |
 //! | `play` | one way through the recording |
 //! | `spans` | the slowest calls |
 //! | `syscalls` | system calls, and who makes them |
 //! | `taken` | losses, what is missing, and where the part ends, of waits and of slow calls |
 //! | `summed` | which questions a minute's sums answer |
+//! | `waiting` | what is drawn on waits in flame graphs |
 //! | `waits` | who was waited for |
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
@@ -26,11 +28,13 @@ mod counters;
 mod counts;
 mod explain;
 mod hits;
+mod named_counts;
 mod play;
 mod spans;
 mod summed;
 mod syscalls;
 mod taken;
+mod waiting;
 mod waits;
 
 use std::{

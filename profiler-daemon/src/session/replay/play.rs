@@ -1,6 +1,6 @@
 //! Plays a recording once: does at its ticks what a session would have done.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use profiler_aggregate::{
     Over, ThreadId,
@@ -25,7 +25,6 @@ use super::{
             SlowCall,
         },
         population::{Calls, JoinedCalls},
-        recorded_calls::CALLS_DROPPED,
         records::{Recorded, RecordedSample, RecordedScope, WAITS_DROPPED},
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
@@ -39,11 +38,13 @@ use super::{
     asked::{self, AskedStep, Compared},
     counts::RecordedCounts,
     hits::{self, Hits},
+    named_counts::NamedCounts,
     spans::Slowest,
     summed, unreadable,
+    waiting::Waiting,
 };
 use crate::{
-    kernel::Key,
+    kernel::{Activity, Key},
     recording::{self, Also, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
 };
 
@@ -212,10 +213,10 @@ pub enum Question {
 }
 
 impl Question {
-    /// Whether summaries may answer it: observations, and times within a minute, are not summed up.
+    /// Whether summaries may answer it: observations, times within a minute, and waits one by one are not summed up.
     fn can_be_summed(self) -> bool {
         match self {
-            Self::Flame(request) => request.over == Over::Start && !request.difference,
+            Self::Flame(request) => request.over == Over::Start && !request.difference && !request.waits,
             Self::Latency => true,
             Self::Trace | Self::Spans(_) => false,
         }
@@ -224,6 +225,11 @@ impl Question {
     /// Whether only what comes of all of it is asked for, and not of when it was.
     fn asks_for_sums(self) -> bool {
         matches!(self, Self::Flame(_)) && self.can_be_summed()
+    }
+
+    /// Whether a flame graph is asked for with who was waited for.
+    fn draws_waits(self) -> bool {
+        self.flame().is_some_and(|request| request.waits)
     }
 
     /// The flame graph that is asked for, if one is.
@@ -237,7 +243,8 @@ impl Question {
     /// What is read beyond samples and calls.
     fn also(self) -> Option<Also> {
         match self {
-            Self::Flame(_) | Self::Latency => None,
+            Self::Flame(request) => request.waits.then_some(Also::Waits),
+            Self::Latency => None,
             Self::Trace => Some(Also::Hits),
             Self::Spans(_) => Some(Also::InCalls),
         }
@@ -258,6 +265,8 @@ pub struct Played {
     path: Path<Inside>,
     dropped: path::Dropped,
     pub flame: Option<Flame>,
+    /// Where waits are drawn with who was waited for.
+    waiting: Option<Waiting>,
     pub hits: Option<Hits>,
     pub spans: Option<Slowest>,
     /// What was counted is read with each message, as a session does at its ticks; or else at the end, where only the sums are asked
@@ -266,8 +275,8 @@ pub struct Played {
     pub threads: hits::Threads,
     ages: AgeConfig,
     slow_from_ns: u64,
-    /// By counter, in this part.
-    counters: BTreeMap<String, u64>,
+    /// In this part.
+    counters: NamedCounts,
     /// Records that were lost before they were written.
     lost: u64,
     /// Records of kinds that a newer version has written.
@@ -353,6 +362,7 @@ pub fn go_through(
         failed: None,
         edited_ns: None,
         waits_are_told: false,
+        waiting: question.draws_waits().then(Waiting::default),
         threads: hits::Threads::default(),
     };
     recording
@@ -384,6 +394,9 @@ pub fn go_through(
         return Err(error);
     }
     let mut played = played.ok_or_else(nothing)?;
+    if let Some(waiting) = &played.waiting {
+        waiting.check()?;
+    }
     if !played.reads_each {
         played.read();
     }
@@ -455,6 +468,8 @@ struct Playing<'a> {
     edited_ns: Option<u64>,
     /// Waits were recorded before the part begins.
     waits_are_told: bool,
+    /// Until then, what threads did before.
+    waiting: Option<Waiting>,
     /// What threads were called by then.
     threads: hits::Threads,
 }
@@ -484,8 +499,11 @@ impl Playing<'_> {
                 let missing_ns = to_ns.saturating_sub(from_ns);
                 self.missing_ns = self.missing_ns.saturating_add(missing_ns);
                 self.is_behind_hole = true;
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.forget();
+                }
                 if let Some(played) = &mut self.played {
-                    played.forget_open();
+                    played.forget();
                 }
                 from_ns <= self.part.end_ns
             }
@@ -540,6 +558,9 @@ impl Playing<'_> {
                 };
                 counts.set_open(probe, open, is_behind_hole);
             }
+            if let Some(waiting) = self.waiting_now() {
+                waiting.set_pids(&scope.pids);
+            }
             if self.played.is_some() && self.is_another(&scope) {
                 self.edited_ns = Some(batch.from_ns);
                 return Ok(Next::End);
@@ -549,6 +570,9 @@ impl Playing<'_> {
         if !batch.is_in(self.part) {
             self.waits_are_told |= batch.off_cpu.is_some() || !batch.waits.is_empty();
             batch.calls.iter().for_each(|calls| self.counts.add(calls));
+            if let Some(waiting) = &mut self.waiting {
+                waiting.take(std::mem::take(&mut batch.waits), batch.off_cpu.take());
+            }
             return Ok(Next::PassOver);
         }
         if self.played.is_none() {
@@ -558,6 +582,14 @@ impl Playing<'_> {
             self.played = Some(played);
         }
         Ok(Next::Play)
+    }
+
+    /// What is known of waits, be it that the part has begun.
+    fn waiting_now(&mut self) -> Option<&mut Waiting> {
+        match &mut self.played {
+            Some(played) => played.waiting.as_mut(),
+            None => self.waiting.as_mut(),
+        }
     }
 
     /// What to do with what was counted after the part: hits and calls of it may be among that.
@@ -642,6 +674,7 @@ impl Playing<'_> {
             around: self.asked.around.to_vec(),
             dropped: path::Dropped::default(),
             flame,
+            waiting: self.waiting.take(),
             hits,
             spans,
             reads_each: !self.question.asks_for_sums() || Self::waits(&steps),
@@ -649,7 +682,7 @@ impl Playing<'_> {
             threads: hits::Threads::default(),
             ages,
             slow_from_ns: u64::MAX,
-            counters: BTreeMap::new(),
+            counters: NamedCounts::default(),
             lost: 0,
             unknown: 0,
             frames: Arc::default(),
@@ -672,8 +705,10 @@ fn new_flame(
     let variant = request.variant(divider.is_some());
     let refused = if variant.kind.times.event().is_some() {
         Some("recordings hold no events: leave -e out")
-    } else if variant.kind.waits {
-        Some("recordings do not hold who was waited for: leave --waits out")
+    } else if divider.is_none() && variant.kind.waits {
+        Some(
+            "time off the CPU is recorded only inside calls: record a function with --waits, or show who was waited for everywhere with `profiler waits --from`",
+        )
     } else if divider.is_none() && variant.kind.times != FlameTimes::OnCpu {
         Some("time off the CPU is recorded only inside calls: leave --off-cpu out")
     } else {
@@ -746,10 +781,7 @@ impl Played {
     fn take_records(&mut self, batch: &mut Batch) {
         self.take_each(batch);
         self.unknown = self.unknown.saturating_add(batch.unknown);
-        for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
-            let sum = self.counters.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*count);
-        }
+        self.counters.add(&batch.counters);
         self.cost = batch.cost;
     }
 
@@ -757,13 +789,23 @@ impl Played {
     fn take_each(&mut self, batch: &mut Batch) {
         if let Some(spans) = &mut self.spans {
             spans.take_waits(std::mem::take(&mut batch.waits), batch.off_cpu.is_some());
+        } else if let Some(waiting) = &mut self.waiting {
+            waiting.take(std::mem::take(&mut batch.waits), batch.off_cpu.take());
         }
         let mut records = std::mem::take(&mut batch.records).into_iter().peekable();
         while let Some(record) = records.next() {
             match record {
                 Recorded::Sample(sample) => {
                     if let Some(flame) = &mut self.flame {
-                        flame.sample(&named(sample), None, &[]);
+                        let thread = ThreadId {
+                            tgid: sample.tgid,
+                            tid: sample.tid,
+                        };
+                        let waiting = self.waiting.as_mut();
+                        let drawn = waiting.map_or(&[][..], |waiting| {
+                            waiting.of_sample(thread, sample.ts_ns, sample.activity)
+                        });
+                        flame.sample(&named(sample), None, drawn);
                     } else if let Some(spans) = &mut self.spans {
                         spans.sample(sample);
                     }
@@ -919,6 +961,14 @@ impl Played {
         self.slow_from_ns = self.slow_from_ns(last.as_ref());
     }
 
+    /// Forgets what threads did, as what follows is missing: samples and calls that wait for an end, and waits.
+    fn forget(&mut self) {
+        self.forget_open();
+        if let Some(waiting) = &mut self.waiting {
+            waiting.forget();
+        }
+    }
+
     /// Forgets samples and calls that wait for an end, which may have been lost.
     fn forget_open(&mut self) {
         if let Some(flame) = &mut self.flame {
@@ -938,28 +988,24 @@ impl Played {
 
     /// Waits that were lost before they were written.
     pub fn lost_waits(&self) -> Option<(&'static str, u64)> {
-        let lost = self.counters.get(WAITS_DROPPED).copied();
-        lost.map(|lost| (DROPPED, lost.saturating_add(self.lost)))
+        let lost = self.counters.of(WAITS_DROPPED);
+        (lost > 0).then(|| (DROPPED, lost.saturating_add(self.lost)))
     }
 
     /// What the session did not see.
     fn own_losses(&self) -> OwnLosses {
-        OwnLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+        OwnLosses::of_counters(|name| self.counters.of(name))
     }
 
     /// What was lost of spans on their way.
     pub fn span_losses(&self) -> Losses {
-        let counters = &self.counters;
-        let counted = |name: &str| counters.get(name).copied().unwrap_or(0);
-        let spans = SpanLosses::of_counters(counted);
-        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
+        let spans = SpanLosses::of_counters(|name| self.counters.of(name));
         spans
             .of_records()
             .chain(spans.unseen(&self.parsed))
             .chain(join_losses(self.dropped))
             .chain(self.own_losses().by_reason())
-            .chain(dropped)
-            .chain(self.unknown())
+            .chain(self.dropped_records())
             .collect()
     }
 
@@ -978,18 +1024,32 @@ impl Played {
 
     /// What was lost of hits before they were recorded.
     pub fn trace_losses(&self) -> TraceLosses {
-        TraceLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+        TraceLosses::of_counters(|name| self.counters.of(name))
     }
 
-    /// Records that are not in the file, or cannot be read.
+    /// Records that are not in the file, or cannot be read, and what else was lost of which only a newer version knows.
     pub fn dropped_records(&self) -> Losses {
         let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
-        dropped.into_iter().chain(self.unknown()).collect()
+        let dropped = dropped.into_iter().chain(self.unknown());
+        dropped.chain(self.counters.newer()).collect()
+    }
+
+    /// The same for a flame graph of these times, as far as it is known of which times they are.
+    fn dropped_samples(&self, times: FlameTimes) -> Losses {
+        let mut lost = self.dropped_records();
+        let (on, off) = (times.contain(Activity::OnCpu), times.contain(Activity::Runnable));
+        if self.waiting.is_some() {
+            lost.extend(self.lost_waits());
+        }
+        lost.retain(|reason, _| {
+            (on || !reason.starts_with("sample_")) && (off || !reason.starts_with("off_cpu_"))
+        });
+        lost
     }
 
     /// What the session did not see, whatever was recorded.
     pub fn unseen(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let spans = SpanLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0));
+        let spans = SpanLosses::of_counters(|name| self.counters.of(name));
         spans.unseen(&self.parsed).chain(self.own_losses().by_reason())
     }
 
@@ -1054,13 +1114,13 @@ impl Played {
 
     /// What became of the samples on their way.
     pub fn sampling(&self) -> Sampling {
-        Sampling::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+        Sampling::of_counters(|name| self.counters.of(name))
     }
 
     /// What was lost of the samples.
     pub fn sample_losses(&self, times: FlameTimes) -> Losses {
         let mut lost = self.sampling().losses(times);
-        lost.extend((self.lost > 0).then_some((DROPPED, self.lost)));
+        lost.extend(self.dropped_samples(times));
         lost
     }
 
@@ -1074,8 +1134,8 @@ impl Played {
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         let variant = self.variant(request);
         let sampling = self.sampling();
-        let own = self.own_losses();
-        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
+        let mut also_lost = self.dropped_samples(variant.kind.times);
+        also_lost.extend(self.own_losses().by_reason());
         let Some(flame) = &mut self.flame else {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
@@ -1088,7 +1148,7 @@ impl Played {
             frames: &self.frames,
             cost: self.cost,
             dropped: Dropped::default(),
-            also_lost: own.by_reason().chain(dropped).collect(),
+            also_lost,
             ended: Some(&self.ended),
         };
         let counts = SampleCounts {
@@ -1105,24 +1165,6 @@ impl Played {
 /// Whether a call waits for the calls around it.
 fn is_joined(end: &SpanEnd) -> bool {
     end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0
-}
-
-/// Whether something is counted by this name.
-pub fn is_counter(name: &str) -> bool {
-    let trace = TraceLosses::default().counters();
-    let sampling = Sampling::default().counters();
-    let spans = SpanLosses::default().counters();
-    let own = OwnLosses::default().counters();
-    if name == WAITS_DROPPED || name == CALLS_DROPPED {
-        return true;
-    }
-    let mut known = sampling
-        .iter()
-        .chain(&spans)
-        .chain(&own)
-        .chain(&trace)
-        .map(|(known, _)| *known);
-    known.any(|known| known == name)
 }
 
 /// A time since another in seconds, rounded down so that what is there is not passed over.

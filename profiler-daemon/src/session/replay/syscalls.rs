@@ -259,6 +259,7 @@ impl Playing<'_> {
             let sum = lost.entry(reason).or_default();
             *sum = sum.saturating_add(count);
         }
+        lost.extend(taken.newer());
         lost.retain(|_, count| *count > 0);
         let picture = SyscallsPicture {
             seq: 0,

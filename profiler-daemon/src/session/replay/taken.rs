@@ -1,7 +1,5 @@
 //! What is taken of a way through a part of a recording whatever it is for: losses, what is missing, and where it ends.
 
-use std::collections::BTreeMap;
-
 use profiler_scope::Scope;
 
 use super::{
@@ -12,6 +10,7 @@ use super::{
         records::{RecordedScope, WAITS_DROPPED},
     },
     asked::{self, Compared},
+    named_counts::NamedCounts,
     play::{self, DROPPED, Part, UNKNOWN},
 };
 use crate::recording::Batch;
@@ -21,8 +20,8 @@ pub struct Taken {
     pub part: Part,
     /// The scope that was told last.
     pub recorded: Option<RecordedScope>,
-    /// By counter, in the part.
-    counters: BTreeMap<String, u64>,
+    /// In the part.
+    counters: NamedCounts,
     /// Records that were lost before they were written.
     pub lost: u64,
     /// Records of kinds that a newer version has written.
@@ -54,7 +53,7 @@ impl Taken {
                 ..part
             },
             recorded: None,
-            counters: BTreeMap::new(),
+            counters: NamedCounts::default(),
             lost: 0,
             unknown: 0,
             missing_ns: 0,
@@ -102,10 +101,7 @@ impl Taken {
 
     /// Takes what was counted, where it lies in the part.
     pub fn count(&mut self, batch: &Batch) {
-        for (name, count) in batch.counters.iter().filter(|(name, _)| play::is_counter(name)) {
-            let sum = self.counters.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*count);
-        }
+        self.counters.add(&batch.counters);
         self.lost = self.lost.saturating_add(batch.dropped);
         self.unknown = self.unknown.saturating_add(batch.unknown);
         self.cost = batch.cost;
@@ -114,14 +110,22 @@ impl Taken {
 
     /// What was counted by a name.
     pub fn counted(&self, name: &str) -> u64 {
-        self.counters.get(name).copied().unwrap_or(0)
+        self.counters.of(name)
     }
 
-    /// Records that are not in the file, waits among them, and those that cannot be read, by reason.
-    pub fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+    /// Records that are not in the file, waits among them, and those that cannot be read, by reason; and what else was lost of
+    /// which only a newer version knows.
+    pub fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let dropped = self.lost.saturating_add(self.counted(WAITS_DROPPED));
         let all = [(DROPPED, dropped), (UNKNOWN, self.unknown)];
-        all.into_iter().filter(|(_, count)| *count > 0)
+        all.into_iter()
+            .filter(|(_, count)| *count > 0)
+            .chain(self.newer())
+    }
+
+    /// Losses of reasons that this version does not know.
+    pub fn newer(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.counters.newer()
     }
 
     /// Why nothing more is shown.

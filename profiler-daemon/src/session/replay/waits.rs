@@ -23,6 +23,7 @@ use super::{
     play::{self, LATE_NS, Part},
     taken::{Taken, Told},
     unreadable,
+    waiting::NOT_RECORDED,
 };
 use crate::recording::{self, Also, Batch, Recording, Wanted};
 
@@ -132,11 +133,9 @@ impl Playing<'_> {
         if let Some(error) = self.taken.failed {
             return Err(error);
         }
-        let watched = self.watched.ok_or_else(|| {
-            let message =
-                "the recording does not have who was waited for: record it with `profiler record --waits`";
-            SessionError::new(Reason::ArgumentInvalid, message)
-        })?;
+        let watched = self
+            .watched
+            .ok_or_else(|| SessionError::new(Reason::ArgumentInvalid, NOT_RECORDED))?;
         let taken = &self.taken;
         let counted = |name: &str| taken.counted(name);
         let ended = taken.ending(begin_ns);
