@@ -6,6 +6,7 @@ mod collector;
 mod estimate;
 mod fake;
 mod imported;
+mod newer;
 mod spans;
 mod syscalls;
 mod timeline;

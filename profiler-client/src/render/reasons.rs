@@ -77,7 +77,9 @@ mod tests {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                files.extend(sources(&path));
+                if !path.ends_with("tests") {
+                    files.extend(sources(&path));
+                }
             } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
                 files.push(path);
             }

@@ -28,6 +28,7 @@ mod node;
 mod packages;
 mod places;
 mod record;
+mod recorded_minute;
 mod service;
 mod sessions;
 mod source;

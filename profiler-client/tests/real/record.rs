@@ -2,13 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
     os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
     time::{Duration, Instant},
 };
 
-use profiler_testkit::fixture::Fixture;
-use rustix::process::Signal;
+use profiler_recording::{Kind, Reader};
+use profiler_testkit::{
+    Random,
+    fixture::{Fixture, long_scale, spec},
+};
+use rustix::{
+    process::Signal,
+    time::{ClockId, clock_gettime},
+};
 use serde_json::Value;
 
 use super::{
@@ -197,6 +205,73 @@ fn a_killed_recorder_leaves_what_it_had_written() {
     unharmed(target);
 }
 
+/// The time that a file's records reach to, once there are any, and whether it ends amid a chunk.
+fn reaches(path: &Path) -> Option<(u64, bool)> {
+    let reader = Reader::open(File::open(path).ok()?).ok()?;
+    let records = reader.chunks().filter(|chunk| chunk.kind == Kind::Records);
+    let last = records.filter(|chunk| chunk.to_ns > chunk.from_ns).last()?;
+    Some((last.to_ns, reader.cut().is_some()))
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn recorders_that_are_killed_at_any_time_leave_all_but_the_last_second() {
+    // With `PROFILER_SCALE=long` as often as a user may rely on.
+    let times = if long_scale() { 100 } else { 3 };
+    let target = busy();
+    let pid = target.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let mut random = Random::from_seed(u64::from(target.pid()));
+    let mut lost_ns = Vec::new();
+    let mut cut_off = 0;
+    for _ in 0..times {
+        let recorder = Running::start(profiler(&["record", "-p", &pid, "f", "--force", "-o", file]));
+        let begin = Instant::now();
+        while reaches(&path).is_none() {
+            assert!(begin.elapsed() < PATIENCE, "nothing is written");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Anywhere between two writes.
+        std::thread::sleep(Duration::from_millis(random.below(1200) as u64));
+        let killed_ns = now_ns();
+        recorder.signal(Signal::KILL);
+        let _ = recorder.end();
+        let (until_ns, is_cut) = reaches(&path).unwrap();
+        lost_ns.push(killed_ns.saturating_sub(until_ns));
+        let ended = run(profiler(&["latency", "--json", "--from", file])).status(0);
+        assert!(
+            number(&ended.objects()[0]["since_start"], "count") > 0,
+            "{}",
+            ended.stdout()
+        );
+        let says_so = ended.stderr().contains("bytes of the recording are left out");
+        assert_eq!(says_so, is_cut, "{}", ended.stderr());
+        cut_off += u32::from(is_cut);
+        fs::remove_file(&path).unwrap();
+    }
+    lost_ns.sort_unstable();
+    println!(
+        "killed {times} times, each file is read; lost at the end: {:.3} s at most, {:.3} s in the middle; {cut_off} were cut off \
+         amid a chunk, which is said",
+        *lost_ns.last().unwrap() as f64 / 1e9,
+        lost_ns[lost_ns.len() / 2] as f64 / 1e9,
+    );
+    // Where others take the CPUs, what was counted is on its way for a while.
+    let busy_ns = 500_000_000;
+    assert!(
+        lost_ns.iter().all(|lost_ns| *lost_ns <= 1_000_000_000 + busy_ns),
+        "{lost_ns:?}"
+    );
+    unharmed(target);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn two_recordings_are_compared_stack_by_stack() {
@@ -382,7 +457,7 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
         .says("the recording is of `f`");
     from(&["flame", "--from", &there, "--waits"])
         .status(2)
-        .says("leave --waits out");
+        .says("record it with `profiler record --waits`");
     from(&["flame", "--from", &there, "-p", &pid])
         .status(2)
         .says("cannot be used with");
@@ -700,6 +775,93 @@ fn recorded_waits_are_those_that_were_watched() {
 
 #[test]
 #[ignore = "needs root"]
+fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let mut target = Fixture::start("chain_of_waits", &spec("chain_of_waits").args);
+    let pid = target.pid().to_string();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s", "ask[>= p10]"])
+        .status(0);
+    let start = |arguments: &[&str]| {
+        Running::start(through(
+            &daemon.socket,
+            &[arguments, &["--session", "s"]].concat(),
+        ))
+    };
+    let recorder = start(&["record", "-o", file, "--waits"]);
+    let questions: [&[&str]; 5] = [
+        &["flame", "--json", "--waits"],
+        &["flame", "--json", "--waits", "--off-cpu"],
+        &["flame", "--json", "--waits", "--diff"],
+        &["flame", "--json", "--waits", "--outside"],
+        &["flame", "--json", "--waits", "--by", "thread"],
+    ];
+    let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
+    daemon.until_watched_by(6);
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let ask = |question: &[&str], more: &[&str]| {
+        let asked = [question, &["--from", file], more].concat();
+        stacks(&run(profiler(&asked)).status(0).objects())
+    };
+    for (question, live) in questions.iter().zip(live) {
+        let live = stacks(&live.end().status(0).objects());
+        let recorded = ask(question, &[]);
+        println!("{question:?}: {} stacks, {}", recorded.0.len(), recorded.1);
+        assert_eq!(recorded, live, "{question:?}");
+    }
+    // The asker waits for the relayer, who waits for the fetcher, who sleeps.
+    let chain = [
+        "\"relay\"",
+        "\"[sleeping]\"",
+        "\"fetch\"",
+        "\"[sleeping]\"",
+        "hrtimer_wakeup",
+    ];
+    let has_chain = |stack: &String| {
+        let mut rest = stack.as_str();
+        chain.iter().all(|frame| match rest.split_once(frame) {
+            Some((_, behind)) => {
+                rest = behind;
+                true
+            }
+            None => false,
+        })
+    };
+    // Any percentile, with what is drawn on the waits of these very calls.
+    for (scope, more) in [
+        ("ask", &[][..]),
+        ("ask[>= p50]", &[]),
+        ("ask[< p50]", &["--outside"]),
+    ] {
+        let question = ["flame", "--json", "--waits", scope];
+        let (drawn, summary) = ask(&question, more);
+        println!("{scope} {more:?}: {summary}");
+        assert!(drawn.keys().any(has_chain), "{drawn:?}");
+        // It divides their time, and adds nothing to it.
+        let plain = ask(&["flame", "--json", scope], more).1;
+        assert_eq!(summary["times_ns"], plain["times_ns"]);
+    }
+    // Two parts are no more than the whole.
+    let slept = |time: &str| {
+        let summary = ask(&["flame", "--json", "--waits", "ask"], &["--time", time]).1;
+        number(&summary["times_ns"], "sleeping")
+    };
+    let all_ns = slept("0s..");
+    let parts = (1..).map(|s| (slept(&format!("..{s}s")), slept(&format!("{s}s.."))));
+    let (before_ns, after_ns) = parts.into_iter().find(|(before_ns, _)| *before_ns > 0).unwrap();
+    println!("slept {before_ns} and {after_ns} of {all_ns} ns");
+    assert!(before_ns + after_ns <= all_ns);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_redacted_recording_has_functions_and_not_whose_they_are() {
     let target = busy();
     let pid = target.pid().to_string();
@@ -936,7 +1098,7 @@ fn what_a_minute_takes() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     // As many samples as eight CPUs give in a minute, or less where others take the CPUs: names then weigh more than they do.
     let hz = (2000 / cpus).to_string();
-    let demo = std::path::Path::new(env!("CARGO_BIN_EXE_profiler")).with_file_name("demo");
+    let demo = Path::new(env!("CARGO_BIN_EXE_profiler")).with_file_name("demo");
     let target = std::process::Command::new(demo)
         .args(["blocking", "--pairs", "8", "--load", "--rate", "1000000"])
         .stdout(std::process::Stdio::null())

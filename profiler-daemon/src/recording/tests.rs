@@ -937,6 +937,7 @@ proptest! {
         for scope in ["f[>= p95]", "f", ""] {
             if let Ok(session) = replay.session(scope, 0, u64::MAX) {
                 let _ = replay.flame(&session);
+                let _ = replay.flame_of(&session, more::WITH_WAITS);
                 let watch = replay.handle.watch_trace(ROOT, session.clone());
                 let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_waits(ROOT, session.clone(), 1);

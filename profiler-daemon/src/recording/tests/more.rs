@@ -20,7 +20,7 @@ use crate::{
 const TGID: u32 = 40;
 const TID: u32 = 41;
 const MAIN: ThreadId = ThreadId { tgid: TGID, tid: TID };
-const WITH_WAITS: FlameRequest = FlameRequest {
+pub const WITH_WAITS: FlameRequest = FlameRequest {
     waits: true,
     ..FlameRequest::of(Grouping::Function, Some(FlameTimes::OffCpu))
 };

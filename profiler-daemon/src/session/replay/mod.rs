@@ -115,6 +115,11 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
         };
         let questions = [
             Question::Flame(request),
+            Question::Flame(FlameRequest {
+                times: Some(FlameTimes::Both),
+                waits: true,
+                ..request
+            }),
             Question::Latency,
             Question::Trace,
             Question::Spans(spans),

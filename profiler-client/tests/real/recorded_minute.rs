@@ -1,0 +1,411 @@
+//! Servers under load that are recorded for a while: what is asked of the recording is what a live session showed of the same time.
+//!
+//! A few seconds in two parts; with `PROFILER_SCALE=long` a minute. The server stands still where parts meet and while views are
+//! opened, so that all of them show the same calls.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use opentelemetry_proto::tonic::metrics::v1::{MetricsData, metric::Data};
+use profiler_recording::Reader;
+use profiler_testkit::fixture::long_scale;
+use prost::Message as _;
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    time::{ClockId, clock_gettime},
+};
+use serde_json::Value;
+
+use super::{
+    command::{Ended, Running, profiler, program, run, through},
+    daemon::Daemon,
+    skipped,
+};
+
+/// Longest wait for a server, and for it to stand still.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Lines of the latency, five a second, after which nothing more is on its way to any view.
+const QUIET_LINES: usize = 12;
+
+/// A server that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Lets all of its threads stand still.
+    fn stop(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::STOP).unwrap();
+        let begin = Instant::now();
+        let stands = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        let tasks = format!("/proc/{}/task", self.pid());
+        while !fs::read_dir(&tasks).unwrap().all(|task| stands(task.unwrap())) {
+            assert!(begin.elapsed() < PATIENCE);
+        }
+    }
+
+    fn go_on(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::CONT).unwrap();
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key}: {value}"))
+}
+
+/// What was counted of calls, and their percentiles.
+fn since_start(object: &Value) -> Value {
+    let mut calls = object["since_start"].clone();
+    // A rate is by the time that went by, stops among it.
+    calls.as_object_mut().unwrap().remove("rate_hz");
+    calls
+}
+
+/// The last latency that was printed.
+fn last(objects: Vec<Value>) -> Value {
+    let object = objects.into_iter().rfind(|object| object["type"] == "latency");
+    object.unwrap()
+}
+
+/// The histogram that was written: calls by bucket, and the first bucket.
+fn histogram(file: &Path) -> (i32, Vec<u64>) {
+    let data = MetricsData::decode(&*fs::read(file).unwrap()).unwrap();
+    let Some(Data::ExponentialHistogram(histogram)) =
+        &data.resource_metrics[0].scope_metrics[0].metrics[0].data
+    else {
+        panic!("{data:?}")
+    };
+    let buckets = histogram.data_points[0].positive.clone().unwrap();
+    (buckets.offset, buckets.bucket_counts)
+}
+
+/// The objects of a flame graph without what the command itself costs; stacks in the order of their text.
+fn flame(ended: &Ended) -> Vec<String> {
+    let mut objects = ended.objects();
+    let summary = objects.last_mut().unwrap();
+    assert_eq!(summary["type"], "summary");
+    summary.as_object_mut().unwrap().remove("cost");
+    let mut texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    texts.sort_unstable();
+    texts
+}
+
+/// Lines of folded stacks, in the order of their text.
+fn folded(ended: &Ended) -> Vec<String> {
+    let mut lines: Vec<String> = ended.stdout().lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What a session lost is lost live, too, and compared; the recording itself loses nothing.
+fn none_behind(lost: &Value) {
+    assert!(lost.get("recording_behind").is_none(), "{lost}");
+}
+
+/// What was shown while the server stood still: until then, and when.
+struct Part {
+    calls: Value,
+    at_ns: u64,
+}
+
+/// Reads lines until the latency has shown the same for so long that nothing is on its way; when that was half over.
+fn until_quiet(latency: &mut Running) -> Part {
+    let mut shown = (Value::Null, 0);
+    let mut at_ns = 0;
+    while shown.1 < QUIET_LINES {
+        let object: Value = serde_json::from_str(&latency.line()).unwrap();
+        if object["type"] != "latency" {
+            continue;
+        }
+        let calls = since_start(&object);
+        shown = if calls == shown.0 {
+            (calls, shown.1 + 1)
+        } else {
+            (calls, 0)
+        };
+        if shown.1 == QUIET_LINES / 2 {
+            at_ns = now_ns();
+        }
+    }
+    Part {
+        calls: shown.0,
+        at_ns,
+    }
+}
+
+/// A time of a recording in seconds, as it is asked for.
+fn seconds(file: &Path, at_ns: u64) -> String {
+    let reader = Reader::open(File::open(file).unwrap()).unwrap();
+    let begins = reader.chunks().map(|chunk| chunk.from_ns);
+    let begin_ns = begins.filter(|ns| *ns > 0).min().unwrap();
+    format!("{}s", (at_ns - begin_ns) as f64 / 1e9)
+}
+
+/// Questions whose answers are compared when all is over.
+const QUESTIONS: [&[&str]; 5] = [
+    &["flame", "--json"],
+    &["flame", "--json", "--diff"],
+    &["flame", "--json", "--by", "line"],
+    &["flame", "--json", "--outside", "--on-cpu"],
+    &["flame", "--folded"],
+];
+
+/// One that is answered when the first part is over.
+const OF_FIRST_PART: &[&str] = &["flame", "--json", "--by", "thread"];
+
+/// Records a server that is under load once it goes on; compares what is asked of the recording with what was shown live. `finish`
+/// tells how many calls there were, where that is known.
+fn record_and_compare(
+    server: &Server,
+    scope: &str,
+    begin_load: impl FnOnce(),
+    finish: impl FnOnce() -> Option<u64>,
+) {
+    let length = Duration::from_secs(if long_scale() { 60 } else { 6 });
+    let daemon = Daemon::start();
+    let pid = server.pid();
+    let new = ["session", "new", "-p", &pid, "--name", "s", "-F", "499", scope];
+    daemon.profiler(&new).status(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (file, live_histogram) = (path("a.profrec"), path("live.otlp"));
+    let file_text = file.to_str().unwrap();
+    let start = |arguments: &[&str]| {
+        let arguments = [arguments, &["--session", "s"]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+
+    server.stop();
+    let recorder = start(&["record", "-o", file_text]);
+    let live: Vec<Running> = QUESTIONS.iter().map(|question| start(question)).collect();
+    let first_part = start(OF_FIRST_PART);
+    let histogram_file = live_histogram.to_str().unwrap();
+    let mut latency = start(&["latency", "--json", "--interval", "0.2", "-o", histogram_file]);
+    daemon.until_watched_by(3 + QUESTIONS.len() as u64);
+    server.go_on();
+    begin_load();
+    let run_for = |latency: &mut Running, length: Duration| {
+        let begin = Instant::now();
+        while begin.elapsed() < length {
+            latency.line();
+        }
+    };
+    run_for(&mut latency, length / 2);
+    server.stop();
+    let first = until_quiet(&mut latency);
+    first_part.interrupt();
+    let first_part = first_part.end().status(0);
+    server.go_on();
+    run_for(&mut latency, length / 2);
+    let calls = finish();
+    server.stop();
+    let whole = until_quiet(&mut latency);
+    daemon.profiler(&["session", "end", "s"]).status(0);
+    let recorded = recorder.end().status(0);
+    println!("{}", recorded.stderr().trim_end());
+    server.go_on();
+    if let Some(calls) = calls {
+        assert_eq!(number(&whole.calls, "count"), calls, "as many as were asked for");
+    }
+
+    let from = |question: &[&str], more: &[&str]| {
+        run(profiler(&[question, &["--from", file_text], more].concat())).status(0)
+    };
+    for (question, live) in QUESTIONS.iter().zip(live) {
+        let (live, recorded) = (live.end().status(0), from(question, &[]));
+        if question.contains(&"--folded") {
+            assert_eq!(folded(&recorded), folded(&live), "{question:?}");
+            println!("{question:?}: {} stacks, equal", folded(&recorded).len());
+            continue;
+        }
+        let summary = recorded.objects().pop().unwrap();
+        println!("{question:?}: {summary}");
+        assert_eq!(flame(&recorded), flame(&live), "{question:?}");
+        assert!(number(&summary, "inside") > 10, "{summary}");
+        none_behind(&summary["lost"]);
+    }
+    let of_live = latency.end().status(0);
+    let recorded_histogram = path("recorded.otlp");
+    let of_recorded = from(
+        &["latency", "--json", "-o", recorded_histogram.to_str().unwrap()],
+        &[],
+    );
+    let (live, recorded) = (last(of_live.objects()), last(of_recorded.objects()));
+    println!("latency: {}", since_start(&recorded));
+    assert_eq!(since_start(&recorded), since_start(&live));
+    assert_eq!(since_start(&recorded), whole.calls);
+    none_behind(&recorded["lost"]);
+    assert_eq!(histogram(&recorded_histogram), histogram(&live_histogram));
+    ranges(&from, &seconds(&file, first.at_ns), &first, &whole, &first_part);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Compares the parts of the time before and after the server stood still, and other percentiles.
+fn ranges(
+    from: &dyn Fn(&[&str], &[&str]) -> Ended,
+    at: &str,
+    first: &Part,
+    whole: &Part,
+    first_part: &Ended,
+) {
+    let (until, since) = (format!("..{at}"), format!("{at}.."));
+    let latency = |time: &str| since_start(&last(from(&["latency", "--json"], &["--time", time]).objects()));
+    let (before, after) = (latency(&until), latency(&since));
+    println!("until {at}: {before}\nsince then: {after}");
+    assert_eq!(before, first.calls, "what was shown at {at}");
+    assert_eq!(
+        number(&before, "count") + number(&after, "count"),
+        number(&whole.calls, "count")
+    );
+    assert_eq!(
+        flame(&from(OF_FIRST_PART, &["--time", &until])),
+        flame(first_part),
+        "until {at}"
+    );
+    // Samples of both parts are those of the whole.
+    let weights = |time: &[&str]| {
+        let mut weights = BTreeMap::new();
+        for object in from(&["flame", "--json", "--on-cpu"], &[time, &[""]].concat()).objects() {
+            if object["type"] == "stack" {
+                weights.insert(object["frames"].to_string(), number(&object, "samples"));
+            }
+        }
+        weights
+    };
+    let mut parts = weights(&["--time", &until]);
+    for (stack, samples) in weights(&["--time", &since]) {
+        *parts.entry(stack).or_default() += samples;
+    }
+    let all = weights(&[]);
+    println!(
+        "{} samples on the CPU in {} stacks, in both parts together as in the whole",
+        all.values().sum::<u64>(),
+        all.len()
+    );
+    assert_eq!(parts, all);
+}
+
+/// Clients of Redis that ask one thing after the other.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u64>>,
+}
+
+impl Clients {
+    fn start(socket: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..4).map(|_| {
+            let (stop, connection) = (Arc::clone(&stop), UnixStream::connect(socket).unwrap());
+            std::thread::spawn(move || ask(connection, &stop))
+        });
+        Self {
+            threads: threads.collect(),
+            stop,
+        }
+    }
+
+    /// Ends them; how many commands were answered.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    }
+}
+
+/// Asks until it is to stop; how many commands were answered.
+fn ask(mut connection: UnixStream, stop: &AtomicBool) -> u64 {
+    let mut answers = BufReader::new(connection.try_clone().unwrap());
+    let mut asked = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let key = asked % 500;
+        let command = match asked % 20 {
+            // One that takes long.
+            19 => "EVAL \"local s = 0 for n = 1, 20000 do s = s + n end return s\" 0\r\n".to_owned(),
+            n if n % 2 == 0 => format!("SET key:{key} {asked}\r\n"),
+            _ => format!("ZADD scores {asked} member:{key}\r\n"),
+        };
+        connection.write_all(command.as_bytes()).unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with(['+', ':']), "{answer}");
+        asked += 1;
+        // At most so many a second: the server is not to take the CPUs from who looks at it.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    asked
+}
+
+#[test]
+#[ignore = "needs root and Debian's package redis-server"]
+fn a_recording_of_redis_answers_as_the_session_did() {
+    let server = Path::new("/usr/bin/redis-server");
+    if !server.exists() {
+        return skipped("there is no redis-server");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let server = Command::new(server)
+        .args(["--port", "0", "--unixsocket", "socket", "--save", ""])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .spawn();
+    let server = Server(server.unwrap());
+    let begin = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "redis-server does not listen");
+    }
+    let clients = std::cell::RefCell::new(None);
+    record_and_compare(
+        &server,
+        "processCommand[>= p90]",
+        || *clients.borrow_mut() = Some(Clients::start(&socket)),
+        || clients.borrow_mut().take().map(Clients::end),
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_of_the_demo_answers_as_the_session_did() {
+    let server = Command::new(program("demo"))
+        .args(["blocking", "--load", "--rate", "800"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut server = Server(server.unwrap());
+    // It says that it serves; then nobody reads more.
+    let mut said = [0];
+    server.0.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    record_and_compare(&server, "handle_request[>= p90]", || {}, || None);
+}
