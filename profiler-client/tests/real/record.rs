@@ -847,16 +847,6 @@ fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
         let plain = ask(&["flame", "--json", scope], more).1;
         assert_eq!(summary["times_ns"], plain["times_ns"]);
     }
-    // Two parts are no more than the whole.
-    let slept = |time: &str| {
-        let summary = ask(&["flame", "--json", "--waits", "ask"], &["--time", time]).1;
-        number(&summary["times_ns"], "sleeping")
-    };
-    let all_ns = slept("0s..");
-    let parts = (1..).map(|s| (slept(&format!("..{s}s")), slept(&format!("{s}s.."))));
-    let (before_ns, after_ns) = parts.into_iter().find(|(before_ns, _)| *before_ns > 0).unwrap();
-    println!("slept {before_ns} and {after_ns} of {all_ns} ns");
-    assert!(before_ns + after_ns <= all_ns);
     assert_eq!(daemon.stop(), Some(0));
 }
 

@@ -267,16 +267,18 @@ fn record_and_compare(
     assert_eq!(since_start(&recorded), whole.calls);
     none_behind(&recorded["lost"]);
     assert_eq!(histogram(&recorded_histogram), histogram(&live_histogram));
-    ranges(&from, &seconds(&file, first.at_ns), &first, &whole, &first_part);
+    let at = seconds(&file, first.at_ns);
+    ranges(&from, &at, (&first, &whole), &first_part);
+    let all_calls = scope.split('[').next().unwrap();
+    parts_add_up(&from, &at, all_calls);
     assert_eq!(daemon.stop(), Some(0));
 }
 
-/// Compares the parts of the time before and after the server stood still, and other percentiles.
+/// Compares the parts of the time before and after the server stood still with what was shown then.
 fn ranges(
     from: &dyn Fn(&[&str], &[&str]) -> Ended,
     at: &str,
-    first: &Part,
-    whole: &Part,
+    (first, whole): (&Part, &Part),
     first_part: &Ended,
 ) {
     let (until, since) = (format!("..{at}"), format!("{at}.."));
@@ -293,27 +295,34 @@ fn ranges(
         flame(first_part),
         "until {at}"
     );
-    // Samples of both parts are those of the whole.
-    let weights = |time: &[&str]| {
-        let mut weights = BTreeMap::new();
-        for object in from(&["flame", "--json", "--on-cpu"], &[time, &[""]].concat()).objects() {
-            if object["type"] == "stack" {
-                weights.insert(object["frames"].to_string(), number(&object, "samples"));
-            }
-        }
-        weights
+}
+
+/// Compares the samples in all calls of a scope before and after a time with those of the whole, which has those of calls that were
+/// open then too.
+fn parts_add_up(from: &dyn Fn(&[&str], &[&str]) -> Ended, at: &str, scope: &str) {
+    let samples = |time: &[&str]| {
+        let mut objects = from(&["flame", "--json", "--on-cpu", scope], time).objects();
+        let open = number(&objects.pop().unwrap(), "open");
+        let stacks = objects.iter();
+        let samples: BTreeMap<String, u64> = stacks
+            .map(|stack| (stack["frames"].to_string(), number(stack, "samples")))
+            .collect();
+        (samples, open)
     };
-    let mut parts = weights(&["--time", &until]);
-    for (stack, samples) in weights(&["--time", &since]) {
-        *parts.entry(stack).or_default() += samples;
+    let sum = |samples: &BTreeMap<String, u64>| samples.values().sum::<u64>();
+    let (mut parts, open) = samples(&["--time", &format!("..{at}")]);
+    for (stack, count) in samples(&["--time", &format!("{at}..")]).0 {
+        *parts.entry(stack).or_default() += count;
     }
-    let all = weights(&[]);
+    let whole = samples(&[]).0;
     println!(
-        "{} samples on the CPU in {} stacks, in both parts together as in the whole",
-        all.values().sum::<u64>(),
-        all.len()
+        "{} samples on the CPU in {} stacks of {scope}, {} in both parts together, {open} in calls that were open at {at}",
+        sum(&whole),
+        whole.len(),
+        sum(&parts),
     );
-    assert_eq!(parts, all);
+    assert_eq!(sum(&parts) + open, sum(&whole));
+    assert!(parts.iter().all(|(stack, count)| whole.get(stack) >= Some(count)));
 }
 
 /// Clients of Redis that ask one thing after the other.

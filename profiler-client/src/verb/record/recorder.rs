@@ -23,8 +23,9 @@ use crate::{cli::request::Keep, render::units};
 /// A chunk is written when it holds this much, unfolded.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Or is of so long a time.
-const CHUNK_NS: u64 = 1_000_000_000;
+/// Or is of so long a time, that is of three messages: a recorder that is killed loses less than a second, though the fourth may be on
+/// its way for a while.
+const CHUNK_NS: u64 = 750_000_000;
 
 /// Bytes that are copied at once.
 const COPIED_BYTES: usize = 256 << 10;
