@@ -802,6 +802,8 @@ fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
     let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
     daemon.until_watched_by(6);
     target.run();
+    // It is there until then: what it has mapped gives addresses their names.
+    daemon.profiler(&["session", "end", "s"]).status(0);
     assert_eq!(target.finish().status, Some(0));
     recorder.end().status(0).says("a.profrec written");
 

@@ -184,14 +184,11 @@ const QUESTIONS: [&[&str]; 5] = [
 /// One that is answered when the first part is over.
 const OF_FIRST_PART: &[&str] = &["flame", "--json", "--by", "thread"];
 
-/// Records a server that is under load once it goes on; compares what is asked of the recording with what was shown live. `finish`
-/// tells how many calls there were, where that is known.
-fn record_and_compare(
-    server: &Server,
-    scope: &str,
-    begin_load: impl FnOnce(),
-    finish: impl FnOnce() -> Option<u64>,
-) {
+/// Ends what asks a server; gives how many calls that made, where it is known.
+type End = Box<dyn FnOnce() -> Option<u64>>;
+
+/// Records a server that `begin_load` has asked twice; compares what is asked of the recording with what was shown live.
+fn record_and_compare(server: &Server, scope: &str, begin_load: impl Fn() -> End) {
     let length = Duration::from_secs(if long_scale() { 60 } else { 6 });
     let daemon = Daemon::start();
     let pid = server.pid();
@@ -213,30 +210,33 @@ fn record_and_compare(
     let histogram_file = live_histogram.to_str().unwrap();
     let mut latency = start(&["latency", "--json", "--interval", "0.2", "-o", histogram_file]);
     daemon.until_watched_by(3 + QUESTIONS.len() as u64);
-    server.go_on();
-    begin_load();
-    let run_for = |latency: &mut Running, length: Duration| {
+    let half = |latency: &mut Running| {
+        server.go_on();
+        let end = begin_load();
         let begin = Instant::now();
-        while begin.elapsed() < length {
+        while begin.elapsed() < length / 2 {
             latency.line();
         }
+        let calls = end();
+        server.stop();
+        calls
     };
-    run_for(&mut latency, length / 2);
-    server.stop();
+    let calls_of_first = half(&mut latency);
     let first = until_quiet(&mut latency);
     first_part.interrupt();
     let first_part = first_part.end().status(0);
-    server.go_on();
-    run_for(&mut latency, length / 2);
-    let calls = finish();
-    server.stop();
+    let calls_of_second = half(&mut latency);
     let whole = until_quiet(&mut latency);
     daemon.profiler(&["session", "end", "s"]).status(0);
     let recorded = recorder.end().status(0);
     println!("{}", recorded.stderr().trim_end());
     server.go_on();
-    if let Some(calls) = calls {
-        assert_eq!(number(&whole.calls, "count"), calls, "as many as were asked for");
+    if let (Some(first), Some(second)) = (calls_of_first, calls_of_second) {
+        assert_eq!(
+            number(&whole.calls, "count"),
+            first + second,
+            "as many as were asked for"
+        );
     }
 
     let from = |question: &[&str], more: &[&str]| {
@@ -396,25 +396,35 @@ fn a_recording_of_redis_answers_as_the_session_did() {
     while UnixStream::connect(&socket).is_err() {
         assert!(begin.elapsed() < PATIENCE, "redis-server does not listen");
     }
-    let clients = std::cell::RefCell::new(None);
-    record_and_compare(
-        &server,
-        "processCommand[>= p90]",
-        || *clients.borrow_mut() = Some(Clients::start(&socket)),
-        || clients.borrow_mut().take().map(Clients::end),
-    );
+    record_and_compare(&server, "processCommand[>= p90]", || {
+        let clients = Clients::start(&socket);
+        Box::new(|| Some(clients.end()))
+    });
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_recording_of_the_demo_answers_as_the_session_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", folder.path().join("socket").display());
     let server = Command::new(program("demo"))
-        .args(["blocking", "--load", "--rate", "800"])
+        .args(["blocking", "--listen", &socket])
         .stdout(Stdio::piped())
         .spawn();
     let mut server = Server(server.unwrap());
     // It says that it serves; then nobody reads more.
     let mut said = [0];
     server.0.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
-    record_and_compare(&server, "handle_request[>= p90]", || {}, || None);
+    record_and_compare(&server, "handle_request[>= p90]", || {
+        let load = Command::new(program("demo"))
+            .args(["load", &socket, "--rate", "800"])
+            .stdout(Stdio::null())
+            .spawn();
+        let mut load = load.unwrap();
+        Box::new(move || {
+            kill_process(Pid::from_child(&load), Signal::INT).unwrap();
+            assert!(load.wait().unwrap().success());
+            None
+        })
+    });
 }

@@ -228,9 +228,9 @@ impl Decoder {
             self.nodes.push(Node { parent, frame });
         }
         let mut last_ns = from_ns;
-        // Those that a newer version writes are passed over.
-        let is_known = |record: &v1::Record| record.record.is_some();
-        let mut unknown = records.iter().filter(|record| !is_known(record)).count() as u64;
+        let has_hits = self.also.is_some_and(Also::has_hits);
+        let hits = if has_hits { hits } else { Vec::new() };
+        let unknown = count_unknown(&records, &hits);
         let records = (records.into_iter())
             .map(|record| {
                 let known = record.record;
@@ -239,12 +239,7 @@ impl Decoder {
                     .transpose()
             })
             .collect::<Result<Vec<Option<Recorded>>, _>>()?;
-        let records = if self.also.is_some_and(Also::has_hits) {
-            unknown += hits.iter().filter(|hit| hit.what.is_none()).count() as u64;
-            self.with_hits(records, hits, from_ns)?
-        } else {
-            records.into_iter().flatten().collect()
-        };
+        let records = self.with_hits(records, hits, from_ns)?;
         let has_waits = self.also.is_some_and(Also::has_waits);
         let waits = if has_waits { waits } else { Vec::new() };
         let off_cpu = off_cpu.filter(|_| has_waits);
@@ -574,6 +569,13 @@ fn frame(frame: v1::Frame) -> Frame {
         unresolved,
         nameable,
     }
+}
+
+/// Records and hits of kinds that a newer version writes, which are passed over.
+fn count_unknown(records: &[v1::Record], hits: &[v1::RecordedHit]) -> u64 {
+    let records = records.iter().filter(|record| record.record.is_none());
+    let hits = hits.iter().filter(|hit| hit.what.is_none());
+    (records.count() + hits.count()) as u64
 }
 
 /// How long calls are remembered.
