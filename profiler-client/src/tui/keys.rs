@@ -470,14 +470,14 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Graph, Pane::Difference, Pane::Source]),
         Action::Move(Move::Next),
         "",
-        "the next match; in the source without a search, the next branch or loop",
+        "the next match; in the source without a search, the next branch or loop; of a recording, line with samples",
     ),
     bind(
         &[key('N')],
         On::These(&[Pane::Graph, Pane::Difference, Pane::Source]),
         Action::Move(Move::Previous),
         "",
-        "the previous match, branch or loop",
+        "the previous match, branch, loop or line with samples",
     ),
     bind(
         &[key('o')],

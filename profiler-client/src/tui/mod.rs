@@ -250,7 +250,13 @@ impl App {
         };
         data.stale = false;
         let (flame, how) = (Arc::clone(&data.flame), making.clone());
-        let handle = tokio::task::spawn_blocking(move || Picture::of(&flame, &how));
+        let handle = tokio::task::spawn_blocking(move || {
+            let mut picture = Picture::of(&flame, &how);
+            if let (Some(Ok(source)), Some(wanted)) = (&mut picture.source, &how.source) {
+                service::source_text::add(source, wanted);
+            }
+            picture
+        });
         self.maker.task = Some(Task {
             making,
             is_of_frozen,

@@ -52,7 +52,7 @@ fn lines(lens: &mut Lens, towards: Move, data: &Data) {
             let Some((source, line)) = data.selected_line(lens) else {
                 return;
             };
-            let places = source::places(source, line);
+            let places = data.places(lens, source, line);
             let now = data.selected_place(lens);
             let now = places
                 .iter()
@@ -69,7 +69,10 @@ fn lines(lens: &mut Lens, towards: Move, data: &Data) {
         }
         Move::Next | Move::Previous => {
             let is_wanted = |line: &&profiler_proto::v1::SourceLine| {
-                if lens.search.is_empty() {
+                if lens.search.is_empty() && lens.is_of_recording() {
+                    let id = source::id(source, line);
+                    data.time_of_line(&id.file, id.line).is_some()
+                } else if lens.search.is_empty() {
                     source::has_branch(source, line)
                 } else {
                     is_match(&line.text, &lens.search)

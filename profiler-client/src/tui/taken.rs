@@ -178,8 +178,11 @@ pub fn follow(frozen: &mut Data, live: &Data) {
     frozen.processes.clone_from(&live.processes);
     frozen.target.clone_from(&live.target);
     frozen.session.clone_from(&live.session);
-    frozen.source.clone_from(&live.source);
-    frozen.source_failure.clone_from(&live.source_failure);
+    // What is made of samples is of those that are shown.
+    if frozen.made.source.is_none() {
+        frozen.source.clone_from(&live.source);
+        frozen.source_failure.clone_from(&live.source_failure);
+    }
     frozen.completions.clone_from(&live.completions);
     frozen.completing = live.completing;
     frozen.hits.starting = live.hits.starting;

@@ -72,8 +72,8 @@ fn recorded(path: &Path) -> String {
     label
 }
 
-/// What a recording begins with.
-fn about(path: &Path) -> Option<v1::RecordingAbout> {
+/// What a recording begins with; `None` where that cannot be read.
+pub fn about(path: &Path) -> Option<v1::RecordingAbout> {
     let mut reader = Reader::open(File::open(path).ok()?).ok()?;
     let number = reader.chunks().position(|chunk| chunk.kind == Kind::About)?;
     v1::RecordingAbout::decode(&*reader.read(number).ok()?).ok()

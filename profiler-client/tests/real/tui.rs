@@ -563,8 +563,34 @@ fn a_recording_is_looked_at_by_the_same_keys() {
     println!("{screen}");
     terminal.press(&[">"]);
     terminal.wait("the next percentile", |screen| screen.contains("▸ f[>= p99]"));
+    // The lines of the scope's function, with the time in what they call, and the text of the file that is here.
     terminal.press(&["5"]);
-    terminal.wait_for("Recordings have no source");
+    let screen = terminal.wait("the source", |screen| {
+        screen.contains("OFF CPU  SHARE") && screen.lines().any(|line| has_time(line, "slow_path("))
+    });
+    println!("{screen}");
+    // The line with the most time is the selected one: it was not recorded as a step, and is refused with what was.
+    terminal.press(&["Enter"]);
+    let screen = terminal.wait_for("was not recorded there");
+    println!("{screen}");
+    terminal.wait("the scope", |screen| {
+        screen
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.trim() == "▸ f[>= p99]")
+    });
+    terminal.press(&["7"]);
+    let screen = terminal.wait("reasons", |screen| {
+        screen.contains(" slow calls of ") && screen.contains("not looked at: ")
+    });
+    println!("{screen}");
+    terminal.press(&["0"]);
+    let screen = terminal.wait("the slowest calls", |screen| {
+        screen
+            .lines()
+            .any(|line| line.trim_start().starts_with("the call "))
+    });
+    println!("{screen}");
     // Back, a key each.
     for path in ["▸ f[>= p95]", "▸ f"] {
         terminal.press(&["u"]);
@@ -645,6 +671,14 @@ fn a_key_records_what_is_looked_at() {
             file.display()
         );
     }
+}
+
+/// Whether a line of the source has this text, and time before its number.
+fn has_time(line: &str, text: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let number = words.next().and_then(|word| word.parse::<f64>().ok());
+    let unit = words.next().is_some_and(|word| matches!(word, "s" | "ms" | "µs"));
+    line.contains(text) && number.is_some() && unit
 }
 
 /// The samples of all of the target, below the path.

@@ -6,6 +6,7 @@ mod heat;
 mod hits;
 mod picture;
 mod processes;
+mod recorded_source;
 pub mod source;
 mod threads;
 
@@ -27,9 +28,10 @@ pub use self::{
     hits::{HitRow, Hits},
     picture::{Making, Picture},
     processes::ProcessRow,
+    recorded_source::WantedSource,
     threads::{ThreadRow, ThreadTimes},
 };
-use super::lens::{Band, FrameId, Item, Lens, LossId, Pane, Suggestion, Wanted, path};
+use super::lens::{Band, FrameId, Item, Lens, LossId, Pane, Recorded, Suggestion, Target, Wanted, path};
 use super::service::ranked;
 use crate::{
     cli::request::Sides,
@@ -172,6 +174,14 @@ impl Data {
     /// Takes what was made; gives back what was drawn before, which takes long to be freed where it is large.
     pub fn accept(&mut self, picture: Picture, made: Making) -> Replaced {
         self.share_left_out = picture.share_left_out;
+        // That of a process is asked of the service.
+        if made.source.is_some() {
+            (self.source, self.source_failure) = match picture.source {
+                Some(Ok(source)) => (Some(Arc::new(source)), None),
+                Some(Err(why)) => (None, Some(why)),
+                None => (None, None),
+            };
+        }
         self.made = made;
         Replaced {
             _graph: std::mem::replace(&mut self.graph, Arc::new(picture.graph)),
@@ -202,7 +212,20 @@ impl Data {
             shape: lens.shape_shown(),
             fits: self.fits(lens),
             by_thread: lens.pane == Pane::Threads,
+            source: self.wanted_source(lens),
         }
+    }
+
+    /// The source that is made of a recording's samples.
+    fn wanted_source(&self, lens: &Lens) -> Option<WantedSource> {
+        let Some(Target::Recording(Recorded { path, .. })) = &lens.target else {
+            return None;
+        };
+        let place = lens.source.clone().filter(|_| lens.pane == Pane::Source)?;
+        Some(WantedSource {
+            place,
+            recording: path.clone(),
+        })
     }
 
     /// Whether the flame view that has come is the one that the screen is made of.
@@ -338,11 +361,42 @@ impl Data {
         Some((source, line))
     }
 
+    /// The steps that a line can be. Of a recording it is not known what could be probed there: the step of the scope, if it has one
+    /// there, and the line itself.
+    #[must_use]
+    pub fn places(&self, lens: &Lens, source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> {
+        if !lens.is_of_recording() {
+            return source::places(source, line);
+        }
+        let id = source::id(source, line);
+        let file = id.file.rsplit('/').next().unwrap_or_default().to_owned();
+        if file.is_empty() {
+            return Vec::new();
+        }
+        let steps = self
+            .session
+            .as_deref()
+            .map_or("", |session| session.scope.as_str());
+        let steps = profiler_scope::parse(steps)
+            .map(|scope| scope.steps)
+            .unwrap_or_default();
+        let is_there = |place: &Place| match place {
+            Place::Branch { file: of, line, .. } | Place::Call { file: of, line, .. } => {
+                *line == id.line && of.rsplit('/').next() == Some(&file)
+            }
+            _ => false,
+        };
+        let places = steps.into_iter().map(|step| step.place);
+        let mut places: Vec<Place> = places.filter(is_there).collect();
+        places.push(Place::Line { file, line: id.line });
+        places
+    }
+
     /// The step that the selected line is.
     #[must_use]
     pub fn selected_place(&self, lens: &Lens) -> Option<Place> {
         let (source, line) = self.selected_line(lens)?;
-        let mut places = source::places(source, line);
+        let mut places = self.places(lens, source, line);
         let chosen = lens
             .place
             .as_ref()

@@ -6,6 +6,7 @@ use profiler_proto::v1;
 
 use super::{
     graph::Graph,
+    recorded_source::{WantedSource, recorded_source},
     threads::{ThreadRow, threads},
 };
 use crate::{
@@ -28,6 +29,8 @@ pub struct Making {
     pub fits: bool,
     /// Threads are listed.
     pub by_thread: bool,
+    /// The source that is made of samples.
+    pub source: Option<WantedSource>,
 }
 
 /// It.
@@ -41,6 +44,8 @@ pub struct Picture {
     pub lines: HashMap<LineKey, LineTime>,
     /// Threads.
     pub threads: Vec<ThreadRow>,
+    /// The source that is wanted, without its text; or why there is none.
+    pub source: Option<Result<v1::SourceFunction, String>>,
     /// The share of the view's time that is not in there.
     pub share_left_out: f64,
 }
@@ -59,14 +64,17 @@ impl Picture {
         // Sorting what is sorted takes no time when it is drawn.
         let mut functions = functions(&tree);
         functions.sort_by(|a, b| order(Sort::Own, a, b));
+        let lines = if tree.by == v1::Grouping::Line {
+            lines(&tree)
+        } else {
+            HashMap::new()
+        };
+        let wanted = making.source.as_ref().filter(|_| shown.started);
         Self {
             graph: Graph::of(&tree),
             functions,
-            lines: if tree.by == v1::Grouping::Line {
-                lines(&tree)
-            } else {
-                HashMap::new()
-            },
+            source: wanted.map(|wanted| recorded_source(shown, &lines, &wanted.place)),
+            lines,
             threads: if making.by_thread {
                 threads(shown)
             } else {

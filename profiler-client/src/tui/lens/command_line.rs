@@ -109,6 +109,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
             return words;
         }
         Pane::Latency => words.push("latency".to_owned()),
+        Pane::Source if lens.is_of_recording() => words.push("flame".to_owned()),
         // Hits and reasons are recorded by sessions that are made for them, and source is a process's.
         Pane::Explain | Pane::Hits | Pane::Source if is_of_session => words.push("flame".to_owned()),
         Pane::Hits => words.push("trace".to_owned()),
@@ -140,6 +141,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
             words.extend(by.flat_map(|(name, value)| option(name, &value)));
         }
         Pane::Threads => words.extend(option("--by", "thread")),
+        Pane::Source if lens.is_of_recording() => words.extend(option("--by", "line")),
         Pane::Top | Pane::Graph if shapes_stacks(lens) => {
             // Threads are told apart by a view of functions.
             let by_thread = !lens.shape.threads.is_empty();

@@ -204,9 +204,6 @@ fn show_source_of_probed(lens: &mut Lens, data: &Data) {
         _ => None,
     };
     match id.and_then(|id| data.latency.functions.get(&id)) {
-        Some(_) if !lens.has(Pane::Source) => {
-            lens.notice = Some("Recordings have no source: it is there while the process runs.".to_owned());
-        }
         Some(function) => {
             lens.source = Some(path::quoted(&function.function.name));
             lens.pane = Pane::Source;

@@ -89,20 +89,7 @@ impl Pane {
     /// Whether recordings hold what it shows.
     #[must_use]
     pub const fn is_recorded(self) -> bool {
-        matches!(
-            self,
-            Self::Top
-                | Self::Graph
-                | Self::Latency
-                | Self::Difference
-                | Self::Threads
-                | Self::Losses
-                | Self::Spans
-                | Self::Waits
-                | Self::Syscalls
-                | Self::Timeline
-                | Self::Hits
-        )
+        !matches!(self, Self::Sessions)
     }
 
     /// Whether it shows a flame graph.

@@ -850,11 +850,18 @@ fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
         (lens.scope.as_str(), lens.pane),
         ("handle[>= p95]", Pane::Difference)
     );
-    for pane in [Pane::Source, Pane::Explain] {
+    do_all(&mut lens, &mut service, Action::Show(Pane::Sessions));
+    let notice = lens.notice.clone().unwrap_or_default();
+    assert!(notice.starts_with("Recordings have no sessions"), "{notice}");
+    assert_eq!(lens.pane, Pane::Difference);
+    for (pane, verb) in [
+        (Pane::Source, "flame"),
+        (Pane::Explain, "explain"),
+        (Pane::Spans, "spans"),
+    ] {
         do_all(&mut lens, &mut service, Action::Show(pane));
-        let notice = lens.notice.clone().unwrap_or_default();
-        assert!(notice.starts_with("Recordings have no "), "{pane:?}: {notice}");
-        assert_eq!(lens.pane, Pane::Difference, "{pane:?}");
+        assert_eq!(lens.pane, pane, "{:?}", lens.notice);
+        assert_eq!(of_verb(&lens)[1], verb);
     }
     let hits = update(&mut lens, Action::Show(Pane::Hits), &sample::busy());
     let of_scope = Effect::Hits {

@@ -242,7 +242,7 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
     }
     if !lens.has(pane) {
         lens.notice = Some(format!(
-            "Recordings have no {}: it is there while the process runs, with `profiler tui -p PID`.",
+            "Recordings have no {}: `profiler tui` alone shows those of the daemon.",
             pane.name()
         ));
         return Vec::new();

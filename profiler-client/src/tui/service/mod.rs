@@ -8,6 +8,7 @@ mod imported;
 mod lookup;
 mod recording;
 mod session;
+pub mod source_text;
 
 pub use self::lookup::ranked;
 use self::recording::Recording;

@@ -35,6 +35,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return;
     };
     heading(page, shown);
+    if lens.is_of_recording() {
+        let words = "where samples were taken: a line can be a step if it was recorded as one (Enter)";
+        page.line(&line::Line::of(line::Style::Faint, words));
+    }
     foot(&mut page.foot(1), lens, data);
     let lines: Vec<&v1::SourceLine> = source::lines(shown).collect();
     if lines.is_empty() {
@@ -66,6 +70,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
 }
 
+/// Warnings that there is room for.
+const MOST_WARNINGS: usize = 2;
+
 fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     let function = shown.function.clone().unwrap_or_default();
     let place = if function.line > 0 {
@@ -80,11 +87,8 @@ fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     };
     let heading = line::Line::of(line::Style::Strong, terminal(&function.name).into_owned());
     page.line(&heading.and(line::Style::Faint, place));
-    for warning in shown.warnings.iter().take(1) {
-        page.line(&line::Line::of(
-            line::Style::Warning,
-            terminal(warning).into_owned(),
-        ));
+    for warning in shown.warnings.iter().take(MOST_WARNINGS) {
+        page.paragraph(line::Style::Warning, &terminal(warning));
     }
 }
 
@@ -183,11 +187,15 @@ fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let (Some((shown, line)), Some(place)) = (data.selected_line(lens), data.selected_place(lens)) else {
         page.line(&line::Line::of(
             line::Style::Faint,
-            "no code begins at this line; n goes to the next branch or loop",
+            if lens.is_of_recording() {
+                "the file of this line is not known; n goes to the next line with samples"
+            } else {
+                "no code begins at this line; n goes to the next branch or loop"
+            },
         ));
         return;
     };
-    let places = source::places(shown, line);
+    let places = data.places(lens, shown, line);
     let at = places.iter().position(|other| *other == place).unwrap_or(0);
     let words = terminal(&source::words(line, &place)).into_owned();
     let mut text = line::Line::of(line::Style::Plain, "Enter: ").and(line::Style::Strong, words);
