@@ -1,4 +1,4 @@
-//! Stacks as they are wanted: without some frames, recursion as one, only some threads, or all around one function.
+//! Stacks as they are wanted: without some frames, recursion as one, only some threads, or all around some functions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -64,6 +64,13 @@ impl Patterns {
         text
     }
 
+    /// Those that these names alone match.
+    #[must_use]
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<String> = names.into_iter().map(Self::name).collect();
+        Self::read(&names.join("|"))
+    }
+
     /// As they were read.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -111,13 +118,23 @@ fn is_match(pattern: &[Piece], text: &[char]) -> bool {
     pattern[at..].iter().all(|piece| *piece == Piece::Any)
 }
 
-/// A function that all is seen from.
+/// Functions that all is seen from. Of one that another of them calls, what is in that one is the outer one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Around {
-    /// What it calls, wherever it is called from.
-    Callees(FrameId),
-    /// Who calls it, the nearest first.
-    Callers(FrameId),
+    /// What they call, wherever they are called from: a root for each.
+    Callees(Patterns),
+    /// Who calls them, the nearest first: a root for each.
+    Callers(Patterns),
+}
+
+impl Around {
+    /// Their names.
+    #[must_use]
+    pub const fn functions(&self) -> &Patterns {
+        match self {
+            Self::Callees(functions) | Self::Callers(functions) => functions,
+        }
+    }
 }
 
 /// What is done to stacks, in this order.
@@ -131,7 +148,7 @@ pub struct Shape {
     pub fold: Patterns,
     /// A function that calls itself is one call.
     pub collapse: bool,
-    /// Seen from a function.
+    /// Seen from some functions.
     pub around: Option<Around>,
 }
 
@@ -152,22 +169,23 @@ impl Shape {
         let mut shaped = self.without_frames(view);
         match &self.around {
             None => {}
-            Some(Around::Callees(function)) => shaped = callees(&shaped, function),
-            Some(Around::Callers(function)) => shaped = callers(&shaped, function),
+            Some(Around::Callees(functions)) => {
+                let functions = matching(&shaped, functions, |frame| &frame.function);
+                shaped = callees(&shaped, &functions);
+            }
+            Some(Around::Callers(functions)) => {
+                let functions = matching(&shaped, functions, |frame| &frame.function);
+                shaped = callers(&shaped, &functions);
+            }
         }
         shaped
     }
 
     fn without_frames(&self, view: &FlameState) -> FlameState {
         let mut into = Merged::like(view);
-        let matching = |patterns: &Patterns, is_name: fn(&v1::Frame) -> &str| -> HashSet<u32> {
-            let frames = view.frames.values();
-            let found = frames.filter(|frame| !patterns.is_empty() && patterns.matches(is_name(frame)));
-            found.map(|frame| frame.id).collect()
-        };
-        let hidden = matching(&self.hide, |frame| &frame.function);
-        let folded = matching(&self.fold, |frame| &frame.function);
-        let threads = matching(&self.threads, thread_name);
+        let hidden = matching(view, &self.hide, |frame| &frame.function);
+        let folded = matching(view, &self.fold, |frame| &frame.function);
+        let threads = matching(view, &self.threads, thread_name);
         // Where each node's time goes; nowhere for what is left out.
         let mut places: HashMap<u32, Option<u32>> = HashMap::with_capacity(view.order.len());
         places.insert(0, Some(0));
@@ -198,6 +216,13 @@ impl Shape {
         }
         into.view
     }
+}
+
+/// The frames whose names patterns match.
+fn matching(view: &FlameState, patterns: &Patterns, name: fn(&v1::Frame) -> &str) -> HashSet<u32> {
+    let frames = view.frames.values();
+    let found = frames.filter(|frame| !patterns.is_empty() && patterns.matches(name(frame)));
+    found.map(|frame| frame.id).collect()
 }
 
 /// A thread's name, without its number.
@@ -294,14 +319,11 @@ impl Merged {
     }
 }
 
-fn callees(view: &FlameState, function: &FrameId) -> FlameState {
+fn callees(view: &FlameState, functions: &HashSet<u32>) -> FlameState {
     let mut into = Merged::like(view);
     let mut places: HashMap<u32, u32> = HashMap::new();
     for node in view.order.iter().filter_map(|id| view.nodes.get(id)) {
-        let is_it = view
-            .frames
-            .get(&node.frame)
-            .is_some_and(|frame| function.is(frame));
+        let is_it = functions.contains(&node.frame);
         let place = match places.get(&node.parent) {
             Some(parent) => into.node(*parent, node.frame, true),
             None if is_it => into.node(0, node.frame, true),
@@ -315,16 +337,13 @@ fn callees(view: &FlameState, function: &FrameId) -> FlameState {
     into.view
 }
 
-fn callers(view: &FlameState, function: &FrameId) -> FlameState {
+fn callers(view: &FlameState, functions: &HashSet<u32>) -> FlameState {
     let mut into = Merged::like(view);
-    // The outermost call of the function that a node is in.
+    // The outermost call of one of the functions that a node is in.
     let mut outermost: HashMap<u32, u32> = HashMap::new();
     let mut in_it: Vec<(u32, v1::NodeWeight)> = Vec::new();
     for node in view.order.iter().filter_map(|id| view.nodes.get(id)) {
-        let is_it = view
-            .frames
-            .get(&node.frame)
-            .is_some_and(|frame| function.is(frame));
+        let is_it = functions.contains(&node.frame);
         let call = match outermost.get(&node.parent) {
             Some(call) => *call,
             None if is_it => node.id,
@@ -489,10 +508,27 @@ mod tests {
                 &stacks,
             )
         };
-        let f = FrameId::named("f");
-        assert_eq!(around(Around::Callees(f.clone())), ["f;f;h 5", "f;g 7"]);
-        assert_eq!(around(Around::Callers(f)), ["f;a;main 3", "f;b;main 9"]);
-        assert!(around(Around::Callers(FrameId::named("x"))).is_empty());
+        let callees = |text: &str| around(Around::Callees(Patterns::read(text)));
+        let callers = |text: &str| around(Around::Callers(Patterns::read(text)));
+        assert_eq!(callees("f"), ["f;f;h 5", "f;g 7"]);
+        assert_eq!(callers("f"), ["f;a;main 3", "f;b;main 9"]);
+        assert!(callers("x").is_empty());
+        // Several have a root each; the time of one inside of another is the outer one's, and counts once.
+        assert_eq!(callees("f|b"), ["b 9", "b;f;f;h 5", "b;f;g 4", "f;g 3"]);
+        assert_eq!(callees("[gh]|g|h"), ["g 7", "h 5"]);
+        assert_eq!(callers("g|h"), ["g;f;a;main 3", "g;f;b;main 4", "h;f;f;b;main 5"]);
+        assert_eq!(
+            callees("*"),
+            ["main;a;f;g 3", "main;b 9", "main;b;f;f;h 5", "main;b;f;g 4"]
+        );
+    }
+
+    #[test]
+    fn names_are_patterns_of_themselves_alone() {
+        let patterns = Patterns::of_names(["operator*", "a|b"]);
+        assert_eq!(patterns.text(), "operator\\*|a\\|b");
+        assert!(patterns.matches("operator*") && patterns.matches("a|b"));
+        assert!(!patterns.matches("operator+") && !patterns.matches("a"));
     }
 
     proptest! {
@@ -504,6 +540,11 @@ mod tests {
             prop_assert_eq!(total(&fold.of(&whole)), total(&whole));
             let hide = Shape { hide: Patterns::read(&text), ..Shape::default() };
             prop_assert!(total(&hide.of(&whole)).inside_ns <= total(&whole).inside_ns);
+            let callees = Shape { around: Some(Around::Callees(Patterns::read(&text))), ..Shape::default() };
+            let callers = Shape { around: Some(Around::Callers(Patterns::read(&text))), ..Shape::default() };
+            let (callees, callers) = (total(&callees.of(&whole)), total(&callers.of(&whole)));
+            prop_assert_eq!(callees, callers, "it is the time in these functions");
+            prop_assert!(callees.inside_ns <= total(&whole).inside_ns);
         }
     }
 }

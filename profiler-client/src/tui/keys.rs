@@ -494,11 +494,18 @@ pub static KEYS: &[Binding] = &[
         "functions, lines that ran, or libraries",
     ),
     bind(
+        &[key('m')],
+        On::These(&[Pane::Top, Pane::Graph]),
+        Action::Mark,
+        "",
+        "mark the function, or no longer: B takes all marked ones",
+    ),
+    bind(
         &[key('B')],
-        On::These(&[Pane::Graph]),
+        On::These(&[Pane::Top, Pane::Graph]),
         Action::Around,
         "",
-        "what the selected function calls anywhere; who calls it; all",
+        "what the function, or marked ones, call; who calls them; all",
     ),
     bind(
         &[key('H')],

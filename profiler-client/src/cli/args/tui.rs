@@ -56,11 +56,12 @@ pub struct TuiArgs {
     /// What is left out of stacks, or put together in them.
     #[command(flatten)]
     pub shaping: ShapingArgs,
-    /// Show what this function calls, wherever it is called from
-    #[arg(long, value_name = "FUNCTION", conflicts_with = "callers")]
+    /// Show what these functions call, wherever they are called from, with | between them; * stands for any text:
+    /// 'parse|std::*'
+    #[arg(long, value_name = "NAMES", conflicts_with = "callers")]
     pub callees: Option<String>,
-    /// Show who calls this function
-    #[arg(long, value_name = "FUNCTION")]
+    /// Show who calls these functions
+    #[arg(long, value_name = "NAMES")]
     pub callers: Option<String>,
     /// Leave out boxes and functions with less than this share of all, in percent
     #[arg(long, value_name = "PERCENT", value_parser = tenths_of_percent)]

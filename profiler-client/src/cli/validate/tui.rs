@@ -16,7 +16,7 @@ use super::{
     session::{OWN_LEASE, create},
 };
 use crate::{
-    state::shape::Around,
+    state::shape::{Around, Patterns},
     tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Mouse, Picture, Recorded, Target},
 };
 
@@ -53,9 +53,11 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     lens.by = args.by;
     lens.event = args.event.unwrap_or_default();
     lens.shape = shape(&args.shaping, args.thread.as_deref());
-    let callees = args.callees.map(|name| Around::Callees(FrameId::named(&name)));
-    let callers = args.callers.map(|name| Around::Callers(FrameId::named(&name)));
-    lens.shape.around = callees.or(callers);
+    let callees = args.callees.map(|names| Around::Callees(Patterns::read(&names)));
+    let callers = args.callers.map(|names| Around::Callers(Patterns::read(&names)));
+    lens.shape.around = callees
+        .or(callers)
+        .filter(|around| !around.functions().is_empty());
     lens.at_least = args.at_least.unwrap_or(0);
     lens.search = args.search.unwrap_or_default();
     lens.print = print_list::join(args.print)?;

@@ -682,6 +682,7 @@ impl Data {
         let others = others
             .into_iter()
             .flatten()
+            .chain(self.aside.explained.iter().flat_map(|explained| &explained.lost))
             .map(|(reason, count)| (reason.as_str(), *count));
         let mut lost: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in self
@@ -717,8 +718,10 @@ impl Data {
         let others = others
             .into_iter()
             .flat_map(|(lost, view)| lost.iter().map(move |loss| (loss, view)));
+        let explained = self.aside.explained.iter();
+        let explained = explained.flat_map(|explained| explained.lost.iter().map(|loss| (loss, "reasons")));
         let mut losses: Vec<Loss> = Vec::new();
-        for ((reason, count), view) in latency.chain(others) {
+        for ((reason, count), view) in latency.chain(others).chain(explained) {
             match losses
                 .iter_mut()
                 .find(|loss| loss.id.reason == *reason && loss.id.view == view)

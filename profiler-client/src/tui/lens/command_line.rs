@@ -66,8 +66,8 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
         add(name, &value);
     }
     match &lens.shape.around {
-        Some(Around::Callees(function)) => add("--callees", &function.function),
-        Some(Around::Callers(function)) => add("--callers", &function.function),
+        Some(Around::Callees(functions)) => add("--callees", functions.text()),
+        Some(Around::Callers(functions)) => add("--callers", functions.text()),
         None => {}
     }
     if lens.at_least > 0 {

@@ -43,6 +43,8 @@ use crate::{
 
 /// Edits that can be taken back on the screen too.
 const MAX_TRAIL: usize = 256;
+/// Most functions that are marked.
+const MAX_MARKED: usize = 32;
 /// Most edits that are under way: as many as the service keeps.
 const MAX_EDITS: u32 = 64;
 
@@ -158,6 +160,8 @@ pub struct Lens {
     pub zoom: Vec<FrameId>,
     /// The other end of the selected bars of the histogram.
     pub mark: Option<Band>,
+    /// Names of functions that are marked, in the order in which they were: all is seen from them together.
+    pub marked: Vec<String>,
     /// How durations are drawn.
     pub picture: Picture,
     /// What there is room for: a histogram has as many bars as fit.
@@ -420,8 +424,8 @@ fn in_words(shape: &Shape) -> Vec<String> {
         words.push(format!("threads {}", shape.threads.text()));
     }
     match &shape.around {
-        Some(Around::Callees(function)) => words.push(format!("what {} calls", function.function)),
-        Some(Around::Callers(function)) => words.push(format!("who calls {}", function.function)),
+        Some(Around::Callees(functions)) => words.push(format!("what {} calls", functions.text())),
+        Some(Around::Callers(functions)) => words.push(format!("who calls {}", functions.text())),
         None => {}
     }
     if !shape.hide.is_empty() {

@@ -220,10 +220,6 @@ fn printed(lens: &Lens) -> impl PartialEq + std::fmt::Debug + use<> {
 fn by_names(mut lens: Lens) -> Lens {
     let named = |frame: &super::FrameId| super::FrameId::named(&frame.function);
     lens.zoom = lens.zoom.iter().map(named).collect();
-    lens.shape.around = lens.shape.around.as_ref().map(|around| match around {
-        Around::Callees(function) => Around::Callees(named(function)),
-        Around::Callers(function) => Around::Callers(named(function)),
-    });
     lens
 }
 
@@ -536,7 +532,7 @@ fn what_is_made_of_stacks_comes_back_from_the_command_line() {
         hide: Patterns::read("malloc|free"),
         fold: Patterns::read("std::*"),
         collapse: true,
-        around: Some(Around::Callers(super::FrameId::named("f<int>"))),
+        around: Some(Around::Callers(Patterns::read("f<int>|std::*"))),
         ..Shape::default()
     };
     lens.at_least = 5;
@@ -578,14 +574,58 @@ fn the_selected_function_is_seen_by_what_it_calls_and_who_calls_it() {
     };
     lens.select(Item::Stack(vec![name("main"), name("handle"), name("parse")]));
     do_all(&mut lens, &mut service, Action::Around);
-    assert_eq!(lens.shape.around, Some(Around::Callees(name("parse"))));
+    assert_eq!(lens.shape.around, Some(Around::Callees(Patterns::read("parse"))));
     do_all(&mut lens, &mut service, Action::Around);
-    assert_eq!(lens.shape.around, Some(Around::Callers(name("parse"))));
+    assert_eq!(lens.shape.around, Some(Around::Callers(Patterns::read("parse"))));
     do_all(&mut lens, &mut service, Action::Around);
     assert_eq!(lens.shape.around, None);
     do_all(&mut lens, &mut service, Action::Around);
     do_all(&mut lens, &mut service, Action::Back);
     assert_eq!(lens.shape.around, None, "Esc leaves it");
+}
+
+#[test]
+fn marked_functions_are_seen_together() {
+    let (mut lens, mut service) = attached();
+    let data = sample::busy();
+    for function in ["parse", "compress", "main", "main"] {
+        let row = data.functions.iter().find(|row| row.frame.function == function);
+        lens.select(Item::Function(super::FrameId::of(&row.unwrap().frame)));
+        do_all(&mut lens, &mut service, Action::Mark);
+    }
+    assert_eq!(
+        lens.marked,
+        ["parse", "compress"],
+        "main was marked and is no longer"
+    );
+    let both = || Patterns::read("parse|compress");
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(
+        (lens.pane, &lens.shape.around),
+        (Pane::Graph, &Some(Around::Callees(both())))
+    );
+    let root = Some(&Item::Stack(vec![super::FrameId::named("parse")]));
+    assert_eq!(lens.selection(), root);
+    assert_eq!(parsed(&lens).shape.around, lens.shape.around);
+    let url = super::url::of(&of_screen(&lens));
+    assert!(url.contains("callees=parse%7Ccompress"), "{url}");
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(lens.shape.around, Some(Around::Callers(both())));
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(lens.shape.around, None);
+    do_all(&mut lens, &mut service, Action::Back);
+    assert!(lens.marked.is_empty(), "Esc takes the marks away");
+}
+
+#[test]
+fn so_many_functions_are_marked_and_no_more() {
+    let mut lens = Lens::on(Some(Target::Pid(1)));
+    for number in 0..100 {
+        lens.select(Item::Function(super::FrameId::named(&format!("f{number}"))));
+        super::shaping::mark(&mut lens);
+    }
+    assert_eq!(lens.marked.len(), super::MAX_MARKED);
+    assert!(lens.notice.unwrap().contains("no more"));
 }
 
 #[test]

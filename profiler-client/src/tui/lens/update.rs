@@ -63,7 +63,10 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Nudge(towards) => nudge(lens, towards),
         Action::Part(part) => move_part(lens, part, data),
         Action::Mark => {
-            mark(lens);
+            match lens.screen() {
+                Some(Pane::Top | Pane::Graph) => shaping::mark(lens),
+                _ => mark(lens),
+            }
             Vec::new()
         }
         Action::Threshold => threshold(lens, data),

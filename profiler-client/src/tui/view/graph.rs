@@ -6,6 +6,7 @@ use super::{
     spots::Sign,
     text::Page,
     theme::{Depth, Theme},
+    top::MARKED,
 };
 use crate::{
     cli::request::Sides,
@@ -105,7 +106,9 @@ fn paint(page: &mut Page<'_>, lens: &Lens, data: &Data, block: &Block, place: Re
         };
     }
     // Without colours, and between boxes of one, edges are drawn.
-    let text = format!("▏{}", terminal(label));
+    let is_marked = frame.is_some_and(|frame| lens.marked.contains(&frame.function));
+    let mark = if is_marked { MARKED } else { "" };
+    let text = format!("▏{mark}{}", terminal(label));
     let width = usize::from(place.width);
     let text: String = if width < 5 {
         text.chars().take(width).collect()

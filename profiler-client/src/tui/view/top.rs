@@ -51,15 +51,20 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let total = data.graph.total.inside_ns;
     for row in rows.iter().skip(begin).take(room) {
         page.sign(Sign::item(Item::Function(data.id_of(&row.frame))));
-        page.row(&line_of(row, total, data), is_selected(row));
+        let is_marked = lens.marked.contains(&row.frame.function);
+        page.row(&line_of(row, total, data, is_marked), is_selected(row));
     }
 }
 
-fn line_of(row: &FunctionRow, total: u64, data: &Data) -> line::Line {
+/// What stands before a marked function.
+pub const MARKED: &str = "●";
+
+fn line_of(row: &FunctionRow, total: u64, data: &Data, is_marked: bool) -> line::Line {
     let unit = &data.flame.unit;
     let share = |part: u64| units::percent(units::ratio(part, total));
     let numbers = format!(
-        " {:>6} {:>9}  {:>6} {:>9}  ",
+        "{}{:>6} {:>9}  {:>6} {:>9}  ",
+        if is_marked { MARKED } else { " " },
         share(row.own.inside_ns),
         units::weight(row.own.inside_ns, unit),
         share(row.total.inside_ns),
