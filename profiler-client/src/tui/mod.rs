@@ -22,6 +22,7 @@ pub mod view;
 
 use std::{
     io::{self, IsTerminal as _},
+    path::Path,
     sync::Arc,
 };
 
@@ -50,7 +51,7 @@ use crate::{
     output::note,
     render::escape::terminal,
     stop::Stop,
-    verb::imported,
+    verb::{self, imported},
 };
 
 /// Runs it.
@@ -68,7 +69,7 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     let theme = Theme::of_environment(request.color);
     // The decision was made; crossterm would look at NO_COLOR again.
     crossterm::style::force_color_output(theme.depth != view::theme::Depth::None);
-    let mut lens = request.lens;
+    let mut lens = as_recorded(request.lens);
     let imported = imported::picture(host)?;
     if let (Some(_), Some(Target::Recording(Recorded { path, time }))) = (&imported, &lens.target) {
         if *time != RecordedTime::default() {
@@ -102,6 +103,30 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
         note(&terminal(&recorded));
     }
     ended
+}
+
+/// A recording without anything else on the command line begins on the screen that it was begun on.
+fn as_recorded(lens: Lens) -> Lens {
+    let Some(target @ Target::Recording(Recorded { path, .. })) = &lens.target else {
+        return lens;
+    };
+    let mut asks_for_nothing = Lens::on(Some(Target::Recording(Recorded {
+        path: path.clone(),
+        time: RecordedTime::default(),
+    })));
+    asks_for_nothing.mouse = lens.mouse;
+    if lens != asks_for_nothing {
+        return lens;
+    }
+    match verb::target::about(Path::new(path)).and_then(|about| about.lens) {
+        Some(message) => {
+            let mouse = lens.mouse;
+            let mut lens = lens::message::look_at_recording(target.clone(), &message);
+            lens.mouse = mouse;
+            lens
+        }
+        None => lens,
+    }
 }
 
 fn failed(error: &io::Error) -> Failure {

@@ -637,6 +637,10 @@ fn a_key_records_what_is_looked_at() {
         println!("{}", screen.lines().next().unwrap_or_default());
     };
     let name = format!("pid-{pid}-slowpath");
+    terminal.press(&["2", "/"]);
+    terminal.write("slow");
+    terminal.press(&["Enter"]);
+    terminal.wait_for("`slow` in ");
     terminal.press(&["r"]);
     samples_of(&format!("{name}.profrec"));
     terminal.press(&["r"]);
@@ -650,6 +654,20 @@ fn a_key_records_what_is_looked_at() {
     terminal.wait_for("-2.profrec written: ");
     terminal.wait_until_restored("ended 0");
     unharmed(target);
+
+    // It is looked at on the screen that it was begun on, unless another is asked for.
+    terminal.start(&format!("--from {name}.profrec"));
+    terminal.wait("the same screen", |screen| {
+        screen.contains("recording ") && screen.contains("▸ f") && screen.contains("`slow` in ")
+    });
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    terminal.start(&format!("--from {name}.profrec --pane latency"));
+    terminal.wait("the histogram", |screen| {
+        screen.contains("recording ") && screen.contains("p50")
+    });
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
 
     for name in [format!("{name}.profrec"), format!("{name}-2.profrec")] {
         let file = folder.path().join(name);

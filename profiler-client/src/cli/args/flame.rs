@@ -190,6 +190,18 @@ impl By {
         }
     }
 
+    /// That of a grouping; functions for one that is not known.
+    #[must_use]
+    pub const fn of_grouping(grouping: v1::Grouping) -> Self {
+        match grouping {
+            v1::Grouping::Unspecified | v1::Grouping::Function => Self::Function,
+            v1::Grouping::Line => Self::Line,
+            v1::Grouping::Module => Self::Module,
+            v1::Grouping::Thread => Self::Thread,
+            v1::Grouping::Process => Self::Process,
+        }
+    }
+
     /// What it is called as `--by`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -1,5 +1,7 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
+use profiler_proto::v1;
+
 use super::{Mouse, Pane, Wanted};
 use crate::cli::args::{By, RecordedTime};
 
@@ -39,7 +41,7 @@ pub struct FlameView {
 }
 
 /// Something to be done outside of the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// A session of a target.
     Attach {
@@ -80,8 +82,8 @@ pub enum Effect {
     },
     /// No such pane is shown any more.
     NoAside,
-    /// What comes of the session is written into a file; if it is already, that ends.
-    Record,
+    /// What comes of the session is written into a file that begins with the screen as it is; if it is already, that ends.
+    Record(Box<v1::Lens>),
     /// Sessions are made without a limit on what their probes cost.
     NoBudget,
     /// Suggestions for what is typed.

@@ -7,6 +7,7 @@ mod effect;
 mod enter;
 mod input;
 mod item;
+pub mod message;
 mod pane;
 mod part;
 pub mod path;

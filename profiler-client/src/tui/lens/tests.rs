@@ -244,6 +244,32 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_message_gives_what_was_on_screen(actions in prop::collection::vec(step(), 0..40), of_recording: bool) {
+        let (mut lens, mut service) = attached();
+        for step in actions {
+            take_step(&mut lens, &mut service, step);
+        }
+        if of_recording {
+            lens.target = Some(recording());
+        }
+        // It is the terminal's.
+        lens.mouse = super::Mouse::default();
+        let message = super::message::of(&lens);
+        let bytes = prost::Message::encode_to_vec(&message);
+        let read: profiler_proto::v1::Lens = prost::Message::decode(bytes.as_slice()).unwrap();
+        let again = super::message::look(lens.target.clone(), &read);
+        prop_assert_eq!(printed(&again), printed(&lens));
+        prop_assert_eq!(
+            (&again.marked, again.mark, again.frozen, &again.source),
+            (&lens.marked, lens.mark, lens.frozen, &lens.source)
+        );
+        prop_assert_eq!(super::message::of(&again), message);
+    }
+}
+
+proptest! {
     #[test]
     fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(step(), 0..40)) {
         let (mut lens, mut service) = attached();

@@ -10,6 +10,7 @@ use super::{
     },
     command_line,
     enter::enter,
+    message,
     path::{self, Towards},
     pointing, shaping, typing,
 };
@@ -342,7 +343,7 @@ fn record(lens: &mut Lens) -> Vec<Effect> {
         _ if lens.is_of_recording() => Some("This is a recording already.".to_owned()),
         None => Some("Choose a process first: what comes of it can be recorded.".to_owned()),
         Some(_) if lens.attaching => Some("Nothing is attached yet: record once it is.".to_owned()),
-        Some(_) => return vec![Effect::Record],
+        Some(_) => return vec![Effect::Record(Box::new(message::of(lens)))],
     };
     Vec::new()
 }

@@ -363,7 +363,7 @@ impl Service {
                 is_of_session,
             }),
             Effect::NoAside => self.look_aside(aside::Wanted::default()),
-            Effect::Record => self.record(),
+            Effect::Record(lens) => self.record(*lens),
             Effect::NoBudget => self.making.template.budget = Some(0.0),
             Effect::Copy(_) | Effect::Mouse(_) | Effect::Suspend | Effect::Quit => return Some(effect),
         }
@@ -389,13 +389,13 @@ impl Service {
         }
     }
 
-    /// Begins a recording, or ends it.
-    fn record(&mut self) {
+    /// Begins a recording of what is seen through a lens, or ends it.
+    fn record(&mut self, lens: v1::Lens) {
         let running = self.recording.take().filter(Recording::is_running);
         match (running, &self.session) {
             (Some(recording), _) => self.finish(recording),
             (None, Some(session)) => {
-                let begun = Recording::begin(self.connection.views(), session, self.reports.clone());
+                let begun = Recording::begin(self.connection.views(), session, lens, self.reports.clone());
                 self.recording = Some(begun);
             }
             (None, None) => {}

@@ -10,7 +10,10 @@ use super::{Reports, Session, What};
 use crate::{
     cli::{exit::Failure, request::Keep},
     render::units,
-    verb::record::{file::NewFile, recorder::Recorder},
+    verb::record::{
+        file::NewFile,
+        recorder::{Heading, Recorder},
+    },
 };
 
 /// Names of files that are tried.
@@ -25,11 +28,16 @@ pub struct Recording {
 
 impl Recording {
     /// Begins one, in a new file of the working directory.
-    pub fn begin(client: ViewServiceClient<Channel>, session: &Session, reports: Reports) -> Self {
+    pub fn begin(
+        client: ViewServiceClient<Channel>,
+        session: &Session,
+        lens: v1::Lens,
+        reports: Reports,
+    ) -> Self {
         let (end, ended) = oneshot::channel();
         let session = session.clone();
         let task = async move {
-            let recorded = record(client, &session, &reports, ended).await;
+            let recorded = record(client, &session, lens, &reports, ended).await;
             let words = recorded.unwrap_or_else(|failure| failure.message);
             reports.send_to_all(What::Recorded(words.clone())).await;
             words
@@ -57,6 +65,7 @@ impl Recording {
 async fn record(
     mut client: ViewServiceClient<Channel>,
     session: &Session,
+    lens: v1::Lens,
     reports: &Reports,
     mut ended: oneshot::Receiver<()>,
 ) -> Result<String, Failure> {
@@ -70,8 +79,11 @@ async fn record(
     };
     let mut stream = client.watch_records(request).await?.into_inner();
     let file = file.take_place().map_err(|error| failed(&error))?;
-    let mut recorder =
-        Recorder::begin(file, Some(&session.target), Keep::default()).map_err(|error| failed(&error))?;
+    let heading = Heading {
+        target: Some(&session.target),
+        lens: Some(lens),
+    };
+    let mut recorder = Recorder::begin(file, heading, Keep::default()).map_err(|error| failed(&error))?;
     let watched = loop {
         let message = tokio::select! {
             _ = &mut ended => break Ok(()),

@@ -17,7 +17,11 @@ use std::io;
 use profiler_proto::v1;
 use tonic::Status;
 
-use self::{awaited::Awaited, file::NewFile, recorder::Recorder};
+use self::{
+    awaited::Awaited,
+    file::NewFile,
+    recorder::{Heading, Recorder},
+};
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
@@ -59,8 +63,11 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
 
     // From here on there is something in it.
     let file = file.take_place().map_err(|error| failed(&error))?;
-    let target = (!request.redact).then_some(target.as_str());
-    let mut recorder = Recorder::begin(file, target, request.keep).map_err(|error| failed(&error))?;
+    let heading = Heading {
+        target: (!request.redact).then_some(target.as_str()),
+        lens: None,
+    };
+    let mut recorder = Recorder::begin(file, heading, request.keep).map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
     let mut run = Run::begin(request.duration, stop, owned, &attached);
     awaited.is_to_end(&mut run);

@@ -27,6 +27,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// its way for a while.
 const CHUNK_NS: u64 = 750_000_000;
 
+/// Bytes of a lens that is written, at most; one that is larger is left out.
+const MAX_LENS_BYTES: usize = 1 << 20;
+
 /// Bytes that are copied at once.
 const COPIED_BYTES: usize = 256 << 10;
 
@@ -132,17 +135,26 @@ impl Sum {
     }
 }
 
+/// What is said of a recording at its beginning.
+pub struct Heading<'a> {
+    /// What is recorded; `None` where the file is not to tell whose and where it is.
+    pub target: Option<&'a str>,
+    /// How it is looked at meanwhile; `None` where nobody does.
+    pub lens: Option<v1::Lens>,
+}
+
 impl Recorder {
-    /// Begins a recording of a target; of `None` where the file is not to tell whose and where it is.
+    /// Begins a recording.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn begin(file: Placed, target: Option<&str>, keep: Keep) -> io::Result<Self> {
-        Self::begin_at(Clocks::now(), file, target, keep)
+    pub fn begin(file: Placed, heading: Heading<'_>, keep: Keep) -> io::Result<Self> {
+        Self::begin_at(Clocks::now(), file, heading, keep)
     }
 
     /// As [`Self::begin`], at a time.
-    fn begin_at(clocks: Clocks, file: Placed, target: Option<&str>, keep: Keep) -> io::Result<Self> {
+    fn begin_at(clocks: Clocks, file: Placed, heading: Heading<'_>, keep: Keep) -> io::Result<Self> {
+        let Heading { target, lens } = heading;
         let mut writer = Writer::begin(file.file.try_clone()?)?;
         let system = rustix::system::uname();
         let Clocks {
@@ -158,6 +170,7 @@ impl Recorder {
             since_1970_ns,
             target: target.unwrap_or_default().to_owned(),
             redacted: target.is_none(),
+            lens: lens.filter(|lens| lens.encoded_len() <= MAX_LENS_BYTES),
         };
         let chunk = Chunk {
             kind: Kind::About,

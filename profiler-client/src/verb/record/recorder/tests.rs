@@ -12,7 +12,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Records `seconds`, a message each of them that has this many bytes; numbers begin anew every ten.
 fn record(path: &Path, keep: Keep, seconds: u64, bytes: usize) -> Recorder {
     let file = NewFile::open(path, false).unwrap().take_place().unwrap();
-    let mut recorder = Recorder::begin(file, Some("a"), keep).unwrap();
+    let mut recorder = Recorder::begin(file, heading(), keep).unwrap();
     for second in 0..seconds {
         recorder.take(message(second, bytes)).unwrap();
     }
@@ -46,6 +46,13 @@ fn chunks(path: &Path) -> Vec<Chunk> {
     reader.chunks().copied().collect()
 }
 
+fn heading() -> Heading<'static> {
+    Heading {
+        target: Some("a"),
+        lens: None,
+    }
+}
+
 #[test]
 fn a_file_stays_below_its_size_and_begins_with_a_whole_minute() {
     const MAX_BYTES: u64 = 2 << 20;
@@ -56,7 +63,7 @@ fn a_file_stays_below_its_size_and_begins_with_a_whole_minute() {
         max_age: None,
     };
     let file = NewFile::open(&path, false).unwrap().take_place().unwrap();
-    let mut recorder = Recorder::begin(file, Some("a"), keep).unwrap();
+    let mut recorder = Recorder::begin(file, heading(), keep).unwrap();
     let mut largest = 0;
     for second in 0..200 {
         recorder.take(message(second, 50_000)).unwrap();
@@ -98,7 +105,7 @@ fn what_is_older_than_asked_goes_and_what_is_not_stays() {
         max_age: Some(Duration::from_secs(30)),
     };
     let file = NewFile::open(&path, false).unwrap().take_place().unwrap();
-    let mut recorder = Recorder::begin(file, Some("a"), keep).unwrap();
+    let mut recorder = Recorder::begin(file, heading(), keep).unwrap();
     for second in 0..300 {
         recorder.take(message(second, 10)).unwrap();
         let first = chunks(&path)
@@ -188,7 +195,7 @@ fn a_clock_that_is_set_back_changes_the_date_and_nothing_else() {
             monotonic_ns: 7,
             since_1970_ns: since_1970_ns(date),
         };
-        let mut recorder = Recorder::begin_at(clocks, file, Some("a"), Keep::default()).unwrap();
+        let mut recorder = Recorder::begin_at(clocks, file, heading(), Keep::default()).unwrap();
         for second in 0..30 {
             recorder.take(message(second, 100)).unwrap();
         }
