@@ -898,6 +898,22 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
 
+    // A line that was recorded as a step is the next one, and stays selected.
+    terminal.start(&format!("--from {file} f"));
+    terminal.wait("the scope", |screen| {
+        screen.lines().nth(1).is_some_and(|line| line.trim() == "▸ f")
+    });
+    terminal.press(&["5"]);
+    terminal.wait_for("Enter: slowpath.c:34");
+    terminal.press(&["k"]);
+    terminal.wait_for("Enter: slowpath.c:33");
+    terminal.press(&["Enter"]);
+    terminal.wait("the next step", |screen| {
+        screen.contains("▸ slowpath.c:33") && screen.contains("Enter: slowpath.c:33")
+    });
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+
     let encoded = scope.replace("[>= ", "%5B%3E%3D%20").replace(']', "%5D");
     terminal.start(&format!("'profiler:tui?from={file}&scope={encoded}&pane=hits'"));
     terminal.wait("the same screen", |screen| {

@@ -176,11 +176,13 @@ impl Data {
         self.share_left_out = picture.share_left_out;
         // That of a process is asked of the service.
         if made.source.is_some() {
-            (self.source, self.source_failure) = match picture.source {
-                Some(Ok(source)) => (Some(Arc::new(source)), None),
-                Some(Err(why)) => (None, Some(why)),
-                None => (None, None),
-            };
+            match picture.source {
+                Some(Ok(source)) => (self.source, self.source_failure) = (Some(Arc::new(source)), None),
+                Some(Err(why)) => (self.source, self.source_failure) = (None, Some(why)),
+                // Samples of another scope are still to come: the lines are the same, and one of them is selected.
+                None if self.made.source == made.source => {}
+                None => (self.source, self.source_failure) = (None, None),
+            }
         }
         self.made = made;
         Replaced {
@@ -212,12 +214,12 @@ impl Data {
             shape: lens.shape_shown(),
             fits: self.fits(lens),
             by_thread: lens.pane == Pane::Threads,
-            source: self.wanted_source(lens),
+            source: Self::wanted_source(lens),
         }
     }
 
     /// The source that is made of a recording's samples.
-    fn wanted_source(&self, lens: &Lens) -> Option<WantedSource> {
+    fn wanted_source(lens: &Lens) -> Option<WantedSource> {
         let Some(Target::Recording(Recorded { path, .. })) = &lens.target else {
             return None;
         };

@@ -31,6 +31,44 @@ struct FunctionKey<'a> {
     function: &'a str,
 }
 
+/// What source is asked for.
+enum Asked {
+    /// A function, as scopes have its name.
+    Exact(String),
+    /// A function of a name with `*` in it.
+    Glob(Patterns),
+    /// The function that has a line.
+    Line(LineKey),
+}
+
+impl Asked {
+    /// Reads a place; `None` where it is neither a function nor a line.
+    fn read(place: &str) -> Option<Self> {
+        match parse(place).ok()?.last()?.place.clone() {
+            Place::Function(name)
+            | Place::Inlined(name)
+            | Place::KernelFunction(name)
+            | Place::Call { callee: name, .. } => Some(match name {
+                Name::Exact(text) => Self::Exact(text),
+                Name::Glob(text) => Self::Glob(Patterns::read(&text)),
+            }),
+            Place::Line { file, line } | Place::Branch { file, line, .. } => {
+                Some(Self::Line(LineKey { file, line }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it may be a function of this name.
+    fn may_be(&self, function: &str) -> bool {
+        match self {
+            Self::Exact(name) => is_called(function, name),
+            Self::Glob(patterns) => patterns.matches(function),
+            Self::Line(_) => true,
+        }
+    }
+}
+
 /// A function with its lines.
 struct Sampled<'a> {
     key: FunctionKey<'a>,
@@ -74,24 +112,16 @@ pub fn recorded_source(
             "Samples are told apart by thread, and not by line: Esc shows those of all threads.".to_owned(),
         );
     }
-    let wanted = parse(place)
-        .ok()
-        .and_then(|scope| scope.last().map(|last| last.place.clone()));
-    let (is_wanted, line): (Box<dyn Fn(&str) -> bool>, _) = match &wanted {
-        Some(
-            Place::Function(name)
-            | Place::Inlined(name)
-            | Place::KernelFunction(name)
-            | Place::Call { callee: name, .. },
-        ) => (of_name(name), None),
-        Some(Place::Line { file, line } | Place::Branch { file, line, .. }) => {
-            (Box::new(|_: &str| true), Some((file.as_str(), *line)))
-        }
-        _ => return Err(format!("`{}` is neither a function nor a line.", terminal(place))),
+    let Some(asked) = Asked::read(place) else {
+        return Err(format!("`{}` is neither a function nor a line.", terminal(place)));
     };
-    let mut functions = sampled(view, times, &is_wanted);
-    if let Some((file, line)) = line {
-        functions.retain(|function| function.has(file, line));
+    let mut functions = sampled(view, times, &asked);
+    let line = match &asked {
+        Asked::Line(line) => Some(line),
+        _ => None,
+    };
+    if let Some(LineKey { file, line }) = line {
+        functions.retain(|function| function.has(file, *line));
     }
     functions.sort_by_key(|function| std::cmp::Reverse(function.longest_ns()));
     let others = functions.len().saturating_sub(1);
@@ -104,26 +134,11 @@ pub fn recorded_source(
     Ok(in_message(&function, line, others))
 }
 
-/// Whether functions are called so, as scopes have their names.
-fn of_name(name: &Name) -> Box<dyn Fn(&str) -> bool> {
-    match name.clone() {
-        Name::Exact(text) => Box::new(move |function| is_called(function, &text)),
-        Name::Glob(text) => {
-            let patterns = Patterns::read(&text);
-            Box::new(move |function| patterns.matches(function))
-        }
-    }
-}
-
 /// Functions that have lines with time.
-fn sampled<'a>(
-    view: &'a FlameState,
-    times: &HashMap<LineKey, LineTime>,
-    is_wanted: &dyn Fn(&str) -> bool,
-) -> Vec<Sampled<'a>> {
+fn sampled<'a>(view: &'a FlameState, times: &HashMap<LineKey, LineTime>, asked: &Asked) -> Vec<Sampled<'a>> {
     let mut functions: BTreeMap<FunctionKey<'a>, BTreeMap<(&'a str, u32), LineTime>> = BTreeMap::new();
     let frames = view.frames.values().filter(|frame| frame.line > 0);
-    for frame in frames.filter(|frame| is_wanted(&frame.function)) {
+    for frame in frames.filter(|frame| asked.may_be(&frame.function)) {
         let key = LineKey {
             file: frame.file.clone(),
             line: frame.line,
@@ -142,11 +157,11 @@ fn sampled<'a>(
     functions.map(|(key, lines)| Sampled { key, lines }).collect()
 }
 
-fn in_message(function: &Sampled<'_>, asked: Option<(&str, u32)>, others: usize) -> v1::SourceFunction {
+fn in_message(function: &Sampled<'_>, asked: Option<&LineKey>, others: usize) -> v1::SourceFunction {
     let hottest = function.hottest().unwrap_or_default();
     let own = hottest.0;
     let is_marked = |path: &str, line: u32| match asked {
-        Some((file, asked)) => line == asked && is_file(path, file),
+        Some(asked) => line == asked.line && is_file(path, &asked.file),
         None => (path, line) == hottest,
     };
     let (of_own, of_others): (Vec<_>, Vec<_>) =
@@ -182,7 +197,7 @@ fn in_message(function: &Sampled<'_>, asked: Option<(&str, u32)>, others: usize)
             ..v1::Function::default()
         }),
         last_line: last,
-        marked_line: asked.map_or(0, |(_, line)| line),
+        marked_line: asked.map_or(0, |asked| asked.line),
         lines: lines.collect(),
         warnings: warning.filter(|_| asked.is_none()).into_iter().collect(),
         ..v1::SourceFunction::default()

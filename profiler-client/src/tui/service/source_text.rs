@@ -158,8 +158,8 @@ mod tests {
     fn lines_of_a_file_that_is_here_have_their_text_and_those_around() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.c");
-        let text: String = (1..=40).map(|line| format!("line {line}\n")).collect();
-        std::fs::write(&path, text).unwrap();
+        let lines: Vec<String> = (1..=40).map(|line| format!("line {line}")).collect();
+        std::fs::write(&path, lines.join("\n")).unwrap();
         let mut source = source(path.to_str().unwrap(), &[12, 15, 99]);
         source.last_line = 15;
         add(&mut source, &wanted("/nonexistent.profrec"));

@@ -964,6 +964,29 @@ fn the_scope_is_typed_with_suggestions() {
 }
 
 #[test]
+fn the_source_of_a_recording_stays_while_samples_of_another_scope_are_to_come() {
+    let mut data = sample::by(v1::Grouping::Line);
+    let mut lens = lens(Pane::Source, "");
+    lens.target = Some(Target::Recording(Recorded {
+        path: "a.profrec".to_owned(),
+        time: RecordedTime::default(),
+    }));
+    lens.source = Some("handle".to_owned());
+    data.source = None;
+    data.settle(&lens);
+    says(
+        &text(&lens, &data),
+        &["handle  /src/server.cc:2–2", "where samples were taken"],
+    );
+    (data.flame, data.stale) = (Arc::default(), true);
+    data.settle(&lens);
+    says(&text(&lens, &data), &["handle  /src/server.cc:2–2"]);
+    lens.source = Some("compress".to_owned());
+    data.settle(&lens);
+    says(&text(&lens, &data), &["reading the source"]);
+}
+
+#[test]
 fn lines_of_the_source_have_their_time() {
     let mut data = sample::by(v1::Grouping::Line);
     let mut lens = lens(Pane::Source, "");
