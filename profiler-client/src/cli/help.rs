@@ -64,12 +64,16 @@ pub const RECORD: &str = help!(
   profiler waits --from b.profrec
   profiler record -p 4211 handle_request --syscalls -o c.profrec
   profiler syscalls --from c.profrec --time 10s..20s
+  profiler record -p 4211 --off-cpu --costs page-faults -o d.profrec
+  profiler flame --from d.profrec --off-cpu
+  profiler flame --from d.profrec -e page-faults
 
 A recording holds the data of flame graphs and latency: samples, the ends of calls in which samples
 were taken, and a histogram of durations. Which calls are slow is decided afterwards, and for which
-part of the time. Calls that conditions on values rule out are not recorded. Hits, counters, waits and
-system calls are in it where they are asked for: with a line at the end of the scope, --trace or --print,
-with --timeline or -e, with --waits, and with --syscalls."
+part of the time. Calls that conditions on values rule out are not recorded. Hits, counters, waits,
+system calls, time off the CPU outside of calls and events are in it where they are asked for: with a line
+at the end of the scope, --trace or --print, with --timeline or -e, with --waits, with --syscalls, with
+--off-cpu, and with --costs."
 );
 
 /// `profiler self --help`.

@@ -212,6 +212,7 @@ pub fn recorded_time(time: Option<RecordedTime>) -> v1::RecordedTime {
     v1::RecordedTime {
         begin_ns: ns(time.begin),
         end_ns: ns(time.end),
+        without_scope: false,
     }
 }
 

@@ -171,7 +171,7 @@ fn require_stacks_alone(request: &Flame, is_compared: bool) -> Result<(), Failur
     };
     let target = create.target.as_ref().and_then(|target| target.target.as_ref());
     let is_part =
-        |time: Option<v1::RecordedTime>| time.is_some_and(|time| time != v1::RecordedTime::default());
+        |time: Option<v1::RecordedTime>| time.is_some_and(|time| (time.begin_ns, time.end_ns) != (0, 0));
     let has_time = match target {
         Some(v1::target::Target::Recording(time)) => is_part(Some(*time)),
         Some(v1::target::Target::Comparison(both)) => is_part(both.after) || is_part(both.before),

@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::{
     command::{Running, on_a_small_disk, profiler, run, through},
     daemon::Daemon,
+    fixture::spec,
     split_off,
     verbs::{busy, unharmed},
 };
@@ -854,6 +855,156 @@ fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
 
 #[test]
 #[ignore = "needs root"]
+fn recorded_time_off_the_cpu_is_that_of_all_threads_where_it_is_asked_for() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (all, calls, in_calls) = (
+        file("all.profrec"),
+        file("calls.profrec"),
+        file("in_calls.profrec"),
+    );
+    let mut target = Fixture::start("offcpu", &["60".to_owned()]);
+    let pid = target.pid().to_string();
+    for (name, scope) in [("all", None), ("calls", Some("nap"))] {
+        let new = ["session", "new", "-p", &pid, "--name", name];
+        daemon.profiler(&[&new[..], scope.as_slice()].concat()).status(0);
+    }
+    let start = |session: &str, arguments: &[&str]| {
+        let arguments = [arguments, &["--session", session]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorders = [
+        start("all", &["record", "-o", &all, "--off-cpu"]),
+        start("calls", &["record", "-o", &calls, "--off-cpu"]),
+        start("calls", &["record", "-o", &in_calls]),
+    ];
+    let questions: [&[&str]; 6] = [
+        &["--on-cpu", "--off-cpu"],
+        &["--off-cpu"],
+        &["--off-cpu", "--by", "line"],
+        &["--off-cpu", "--by", "module"],
+        &["--on-cpu", "--off-cpu", "--by", "thread"],
+        &["--on-cpu", "--off-cpu", "--by", "process"],
+    ];
+    let flame = |more: &[&'static str]| [&["flame", "--json"], more].concat();
+    let live = questions.map(|question| start("all", &flame(question)));
+    let of_calls = start("calls", &flame(&[]));
+    let begin = Instant::now();
+    while watchers(&daemon) != [7, 3] {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
+    }
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    for recorder in recorders {
+        recorder.end().status(0).says(".profrec written");
+    }
+
+    let ask = |file: &str, more: &[&str]| {
+        let asked = [&["flame", "--json", "--from", file], more].concat();
+        stacks(&run(profiler(&asked)).status(0).objects())
+    };
+    for (question, live) in questions.iter().zip(live) {
+        let (live, of_live) = stacks(&live.end().status(0).objects());
+        println!("{question:?}: {of_live}");
+        assert!(number(&of_live, "inside") > 100, "{of_live}");
+        assert_eq!(ask(&all, question), (live.clone(), of_live), "{question:?}");
+        // Steps may be left out afterwards.
+        let (without_steps, _) = ask(&calls, &[&[""], *question].concat());
+        if question.contains(&"--on-cpu") {
+            let is_off_cpu = |(stack, _): &(&String, &String)| stack.contains("[off-cpu]");
+            let off_cpu = |stacks: &BTreeMap<String, String>| {
+                let off_cpu = stacks.iter().filter(is_off_cpu);
+                let off_cpu = off_cpu.map(|(stack, weights)| (stack.clone(), weights.clone()));
+                off_cpu.collect::<Vec<_>>()
+            };
+            assert_eq!(off_cpu(&without_steps), off_cpu(&live), "{question:?}");
+        } else {
+            assert_eq!(without_steps, live, "{question:?}");
+        }
+    }
+    let (live, of_live) = stacks(&of_calls.end().status(0).objects());
+    assert!(number(&of_live, "inside") > 50, "{of_live}");
+    assert_eq!(ask(&calls, &[]), (live, of_live));
+
+    // In calls it is recorded in any case.
+    let off_cpu = |file: &str| ask(file, &["--off-cpu"]).0;
+    assert_eq!(off_cpu(&in_calls), off_cpu(&calls));
+    run(profiler(&["flame", "--from", &in_calls, "", "--off-cpu"]))
+        .status(2)
+        .says("record with --off-cpu");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn recorded_events_are_those_that_were_drawn() {
+    const FIXTURE: &str = "costs_by_function";
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let mut target = Fixture::start(FIXTURE, &spec(FIXTURE).args);
+    let pid = target.pid().to_string();
+    for (name, scope) in [("all", None), ("calls", Some("work[>= p50]"))] {
+        let new = ["session", "new", "-p", &pid, "--name", name];
+        daemon.profiler(&[&new[..], scope.as_slice()].concat()).status(0);
+    }
+    let start = |session: &str, arguments: &[&str]| {
+        let arguments = [arguments, &["--session", session]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorder = start("calls", &["record", "-o", file, "--costs", "faults,cs"]);
+    let of_calls: [&[&str]; 5] = [
+        &["-e", "faults"],
+        &["-e", "faults", "--diff"],
+        &["-e", "faults", "--by", "line"],
+        &["-e", "context-switches", "--by", "thread"],
+        &["-e", "context-switches", "--outside"],
+    ];
+    let of_all: [&[&str]; 2] = [&["-e", "faults", "--unique"], &["-e", "cs", "--by", "module"]];
+    let flame = |more: &[&'static str]| [&["flame", "--json"], more].concat();
+    let calls = of_calls.map(|question| start("calls", &flame(question)));
+    let all = of_all.map(|question| start("all", &flame(question)));
+    let begin = Instant::now();
+    while watchers(&daemon) != [2, 6] {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
+    }
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let ask = |more: &[&str]| {
+        let asked = [&["flame", "--json", "--from", file], more].concat();
+        stacks(&run(profiler(&asked)).status(0).objects())
+    };
+    for (question, live) in of_calls.iter().zip(calls) {
+        let (live, of_live) = stacks(&live.end().status(0).objects());
+        println!("{question:?}: {of_live}");
+        assert!(number(&of_live, "samples") > 20, "{of_live}");
+        assert_eq!(ask(question), (live, of_live), "{question:?}");
+    }
+    for (question, live) in of_all.iter().zip(all) {
+        let (live, of_live) = stacks(&live.end().status(0).objects());
+        println!("{question:?}: {of_live}");
+        assert!(number(&of_live, "samples") > 20, "{of_live}");
+        assert_eq!(ask(&[&[""], *question].concat()).0, live, "{question:?}");
+    }
+    run(profiler(&["flame", "--from", file, "-e", "cpu-migrations"]))
+        .status(3)
+        .says("was not recorded. There are: context-switches, page-faults");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// How many watch each of its sessions.
+fn watchers(daemon: &Daemon) -> Vec<u64> {
+    let sessions = daemon.sessions();
+    let watchers = sessions.iter().map(|session| number(session, "watchers"));
+    watchers.collect()
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_redacted_recording_has_functions_and_not_whose_they_are() {
     let target = busy();
     let pid = target.pid().to_string();
@@ -1107,6 +1258,16 @@ fn what_a_minute_takes() {
             name: "samples alone",
             scope: None,
             flags: &[],
+        },
+        Measured {
+            name: "with time off the CPU of all threads",
+            scope: None,
+            flags: &["--off-cpu"],
+        },
+        Measured {
+            name: "with page faults and context switches",
+            scope: None,
+            flags: &["--costs", "page-faults,context-switches"],
         },
         Measured {
             name: "with calls and time off the CPU in them",

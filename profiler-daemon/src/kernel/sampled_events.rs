@@ -165,6 +165,12 @@ impl Event {
             .collect()
     }
 
+    /// How often stacks are taken at it.
+    #[must_use]
+    pub fn pace(self) -> Pace {
+        self.pace
+    }
+
     /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.
     #[must_use]
     pub fn of_tracepoint(self) -> Option<u32> {
@@ -328,6 +334,19 @@ pub struct EventCounts {
 }
 
 impl EventCounts {
+    /// Adds what came meanwhile.
+    pub fn add(&mut self, meanwhile: Self) {
+        for (sum, count) in [
+            (&mut self.attempted, meanwhile.attempted),
+            (&mut self.limited, meanwhile.limited),
+            (&mut self.yielded, meanwhile.yielded),
+            (&mut self.ring_full, meanwhile.ring_full),
+            (&mut self.unseen, meanwhile.unseen),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
     /// What came since an earlier reading.
     #[must_use]
     pub fn since(self, before: Self) -> Self {

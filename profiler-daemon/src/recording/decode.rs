@@ -22,14 +22,14 @@ use super::{
     Also,
     columns::{ColumnReader, Unpacked},
     counters::{self, RecordedCounts},
-    values,
+    events, values,
 };
 use crate::{
-    kernel::{Activity, HitCounts, ProbeCounts},
+    kernel::{Activity, Event, HitCounts, ProbeCounts},
     session::{
-        Cost, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded, RecordedExpression,
-        RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
-        RecordedStep, RecordedTurn, RecordedWait, Task, TracedPlace,
+        Cost, EventReading, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded,
+        RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample,
+        RecordedScope, RecordedStep, RecordedTurn, RecordedWait, Task, TracedPlace,
     },
 };
 
@@ -54,7 +54,7 @@ const MAX_COUNTERS: usize = 1024;
 const MAX_BUILD_ID: usize = 64;
 
 /// A count or a weight above this is none; sums of them have room.
-pub(super) const MAX_COUNT: u64 = 1 << 48;
+pub const MAX_COUNT: u64 = 1 << 48;
 
 /// A message that contradicts itself, or those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +70,8 @@ pub struct Batch {
     pub calls: Vec<Counted>,
     /// What was counted of places.
     pub hit_counts: Vec<HitReading>,
+    /// What became of events' samples.
+    pub event_counts: Vec<EventReading>,
     /// Counters over time, where they are wanted and were recorded.
     pub counted: Option<RecordedCounts>,
     /// Waits, where they are wanted.
@@ -128,6 +130,8 @@ pub struct Decoder {
     /// What else is wanted.
     also: Option<Also>,
     columns: ColumnReader,
+    /// Events by number; `None` of one that this version does not know.
+    pub(super) events: Vec<Option<Event>>,
     /// Records of messages that begin before are not wanted.
     from_ns: u64,
 }
@@ -177,11 +181,15 @@ impl Decoder {
             message.records.clear();
             // They lie among records.
             message.hits.clear();
+            message.event_samples.clear();
             Unpacked::Told
         } else {
             Unpacked::Records
         };
         self.columns.unpack(&mut message, unpacked)?;
+        if self.is_too_much(&message) {
+            return Err(Damaged);
+        }
         let v1::WatchRecordsResponse {
             from_ns,
             to_ns,
@@ -197,6 +205,8 @@ impl Decoder {
             weight_ns,
             hits,
             hit_counts,
+            event_samples,
+            event_counts,
             counted: over_time,
             waits,
             off_cpu,
@@ -204,29 +214,11 @@ impl Decoder {
             ..
         } = message;
         self.made = 0;
-        let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
-            || self.frames.len() + new_frames.len() > MAX_TOLD
-            || self.threads.len() + threads.len() > MAX_TOLD
-            || new_frames.iter().any(|frame| frame.build_id.len() > MAX_BUILD_ID)
-            || hits.len() > MAX_HITS
-            || calls.len() > MAX_PROBES as usize
-            || hit_counts.len() > MAX_PROBES as usize
-            || named_counters.len() > MAX_COUNTERS;
-        if is_too_much {
-            return Err(Damaged);
-        }
         for told in new_frames {
             self.frames.insert(told.id, frames.intern(frame(told)));
         }
         let tasks = self.take_threads(threads);
-        for v1::RecordedNode { id, parent, frame } in nodes {
-            let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
-            if !is_next || parent >= id {
-                return Err(Damaged);
-            }
-            let frame = *self.frames.get(&frame).ok_or(Damaged)?;
-            self.nodes.push(Node { parent, frame });
-        }
+        self.take_nodes(nodes)?;
         let mut last_ns = from_ns;
         let has_hits = self.also.is_some_and(Also::has_hits);
         let hits = if has_hits { hits } else { Vec::new() };
@@ -239,7 +231,14 @@ impl Decoder {
                     .transpose()
             })
             .collect::<Result<Vec<Option<Recorded>>, _>>()?;
-        let records = self.with_hits(records, hits, from_ns)?;
+        if let Some(scope) = &scope {
+            self.events = scope.events.iter().map(events::known).collect();
+        }
+        let records = if self.also == Some(Also::Events) {
+            self.with_events(records, event_samples, from_ns, frames)?
+        } else {
+            self.with_hits(records, hits, from_ns)?
+        };
         let has_waits = self.also.is_some_and(Also::has_waits);
         let waits = if has_waits { waits } else { Vec::new() };
         let off_cpu = off_cpu.filter(|_| has_waits);
@@ -253,6 +252,7 @@ impl Decoder {
                 .into_iter()
                 .map(hit_counted)
                 .collect::<Result<_, _>>()?,
+            event_counts: self.event_counts(&event_counts)?,
             threads: tasks,
             waits: self.waits(waits, from_ns)?,
             off_cpu: off_cpu.map(|told| self.off_cpu(&told)).transpose()?,
@@ -268,6 +268,32 @@ impl Decoder {
             unknown,
             cost: self::cost(&cost.unwrap_or_default()),
         })
+    }
+
+    /// Whether a message tells more than any that was written.
+    fn is_too_much(&self, message: &v1::WatchRecordsResponse) -> bool {
+        self.nodes.len() + message.nodes.len() > MAX_NODES
+            || self.frames.len() + message.frames.len() > MAX_TOLD
+            || self.threads.len() + message.threads.len() > MAX_TOLD
+            || (message.frames.iter()).any(|frame| frame.build_id.len() > MAX_BUILD_ID)
+            || message.hits.len() > MAX_HITS
+            || message.event_samples.len() > MAX_HITS
+            || message.event_counts.len() > MAX_COUNTERS
+            || message.calls.len() > MAX_PROBES as usize
+            || message.hit_counts.len() > MAX_PROBES as usize
+            || message.counters.len() > MAX_COUNTERS
+    }
+
+    fn take_nodes(&mut self, nodes: Vec<v1::RecordedNode>) -> Result<(), Damaged> {
+        for v1::RecordedNode { id, parent, frame } in nodes {
+            let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
+            if !is_next || parent >= id {
+                return Err(Damaged);
+            }
+            let frame = *self.frames.get(&frame).ok_or(Damaged)?;
+            self.nodes.push(Node { parent, frame });
+        }
+        Ok(())
     }
 
     /// Takes threads that are told; gives those of which it is known what they are called.
@@ -302,30 +328,7 @@ impl Decoder {
     ) -> Result<Recorded, Damaged> {
         Ok(match record {
             v1::record::Record::Sample(sample) => {
-                let thread = self.thread(sample.thread)?;
-                let Thread { tgid, tid, task } = thread;
-                let stacks = self.stacks((sample.function_node, sample.line_node), task, frames)?;
-                let activity = activity(sample.activity());
-                if sample.weight_ns > MAX_COUNT || usual_ns > MAX_COUNT {
-                    return Err(Damaged);
-                }
-                let ts_ns = last_ns.saturating_add_signed(sample.after_ns);
-                *last_ns = ts_ns;
-                Recorded::Sample(RecordedSample {
-                    tgid,
-                    tid,
-                    ts_ns,
-                    weight_ns: match sample.weight_ns {
-                        0 => usual_ns,
-                        weight_ns => weight_ns,
-                    },
-                    activity,
-                    continues: sample.continues,
-                    stacks,
-                    task,
-                    complete: !sample.incomplete,
-                    spans: spans(&sample, ts_ns),
-                })
+                Recorded::Sample(self.sample(&sample, (last_ns, usual_ns), frames)?)
             }
             v1::record::Record::SpanEnd(end) => {
                 let Thread { tgid, tid, .. } = self.thread(end.thread)?;
@@ -333,6 +336,38 @@ impl Decoder {
                 *last_ns = end_ns;
                 Recorded::SpanEnd(span_end(&end, (tgid, tid), end_ns))
             }
+        })
+    }
+
+    /// Takes a sample, by the time of the one before and the weight of those that tell none.
+    pub(super) fn sample(
+        &mut self,
+        sample: &v1::RecordedSample,
+        (last_ns, usual_ns): (&mut u64, u64),
+        frames: &mut Frames,
+    ) -> Result<RecordedSample, Damaged> {
+        let Thread { tgid, tid, task } = self.thread(sample.thread)?;
+        let stacks = self.stacks((sample.function_node, sample.line_node), task, frames)?;
+        let activity = activity(sample.activity());
+        if sample.weight_ns > MAX_COUNT || usual_ns > MAX_COUNT {
+            return Err(Damaged);
+        }
+        let ts_ns = last_ns.saturating_add_signed(sample.after_ns);
+        *last_ns = ts_ns;
+        Ok(RecordedSample {
+            tgid,
+            tid,
+            ts_ns,
+            weight_ns: match sample.weight_ns {
+                0 => usual_ns,
+                weight_ns => weight_ns,
+            },
+            activity,
+            continues: sample.continues,
+            stacks,
+            task,
+            complete: !sample.incomplete,
+            spans: spans(sample, ts_ns),
         })
     }
 
@@ -651,6 +686,8 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         ages,
         warnings: scope.warnings,
         places: scope.places.into_iter().map(place).collect(),
+        off_cpu: scope.off_cpu,
+        events: scope.events.iter().filter_map(events::known).collect(),
     };
     Ok((recorded, open))
 }

@@ -15,6 +15,7 @@
 mod columns;
 mod counters;
 mod decode;
+mod events;
 mod reasons;
 mod summary;
 mod syscalls;
@@ -43,7 +44,7 @@ use self::summary::Message;
 pub use self::{
     columns::ColumnWriter,
     counters::RecordedBucket,
-    decode::{Batch, Counted, Damaged, TaskOf},
+    decode::{Batch, Counted, Damaged, MAX_COUNT, TaskOf},
     reasons::reason,
     summary::{Summaries, Summarizer, Summary},
     trigger::{Trigger, TriggerError},
@@ -196,6 +197,8 @@ pub enum Also {
     Waits,
     /// System calls, and neither samples nor calls.
     Syscalls,
+    /// Samples of events.
+    Events,
     /// What calls did: hits and waits, and the stacks of samples in functions and in lines.
     InCalls,
 }
@@ -226,6 +229,8 @@ pub struct Offered<'a> {
     /// What was looked at.
     pub scope: &'a RecordedScope,
     pub of: OfferedKind,
+    /// From when on.
+    pub from_ns: u64,
     /// Until when.
     pub to_ns: u64,
 }

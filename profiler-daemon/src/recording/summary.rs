@@ -103,6 +103,13 @@ struct RowKey {
     incomplete: bool,
 }
 
+/// An interval off the CPU that began before the minute.
+struct BegunBefore {
+    /// When it ended.
+    ts_ns: u64,
+    sample: v1::RecordedSample,
+}
+
 /// A process's thread.
 #[derive(Clone, Copy)]
 struct Thread {
@@ -124,6 +131,9 @@ struct Minute {
     moments: Vec<v1::CallMoment>,
     last_moment_ns: u64,
     usual_ns: u64,
+    /// Intervals off the CPU that began before it, where they are recorded in calls or not: whoever begins with it counts the part of
+    /// them that lies in it.
+    begun_before: Vec<BegunBefore>,
     /// Entries of all kinds, so far.
     entries: usize,
     /// Spans that samples waited for when it began.
@@ -167,6 +177,7 @@ impl Minute {
             moments: Vec::new(),
             last_moment_ns: first.from_ns,
             usual_ns: 0,
+            begun_before: Vec::new(),
             entries: 0,
             open_before,
         })
@@ -251,6 +262,19 @@ impl Minute {
             incomplete: sample.incomplete,
         });
         let is_on_cpu = decode::activity(sample.activity()) == Activity::OnCpu;
+        let is_off_cpu_everywhere = self.told.scope.as_ref().is_some_and(|scope| scope.off_cpu);
+        let is_begun_before =
+            is_off_cpu_everywhere && !is_on_cpu && ts_ns.saturating_sub(weight_ns) < self.told.from_ns;
+        if is_begun_before {
+            self.entries += 1;
+            self.begun_before.push(BegunBefore {
+                ts_ns,
+                sample: v1::RecordedSample {
+                    weight_ns,
+                    ..sample.clone()
+                },
+            });
+        }
         let spans = decode::spans(sample, ts_ns);
         let is_of_another = |span: &SpanRef| {
             let key = SpanKey {
@@ -273,9 +297,11 @@ impl Minute {
             node: NodeId(row),
             spans: &spans,
         };
-        self.sums
-            .iter_mut()
-            .for_each(|sums| sums.sample(&sample, is_on_cpu));
+        for sums in &mut self.sums {
+            if !(is_begun_before && sums.joiners.is_none()) {
+                sums.sample(&sample, is_on_cpu);
+            }
+        }
         Ok(())
     }
 
@@ -349,6 +375,8 @@ impl Minute {
             calls,
             moments,
             usual_ns,
+            last_kept_ns,
+            begun_before,
             ..
         } = self;
         let mut of_calls = v1::CallSummary {
@@ -368,12 +396,21 @@ impl Minute {
         };
         let calls = calls.into_iter().map(|(probe, sum)| sum.counted(probe));
         told.calls = calls.collect();
+        let mut without_steps = told.clone();
+        without_steps
+            .records
+            .extend(records_of(begun_before, last_kept_ns));
         ColumnWriter::default().pack(&mut told);
+        ColumnWriter::default().pack(&mut without_steps);
         if let Some(told) = &mut of_calls.told {
             ColumnWriter::default().pack(told);
         }
         let samples = sums.into_iter().map(|sums| v1::SampleSummary {
-            told: Some(told.clone()),
+            told: Some(if sums.joiners.is_none() {
+                without_steps.clone()
+            } else {
+                told.clone()
+            }),
             ..sums.summary(&rows, usual_ns, told.to_ns)
         });
         Summaries {
@@ -381,6 +418,16 @@ impl Minute {
             calls: Some(of_calls).filter(|calls| !calls.moments.is_empty()),
         }
     }
+}
+
+/// Intervals as records, behind one of this time.
+fn records_of(intervals: Vec<BegunBefore>, mut last_ns: u64) -> impl Iterator<Item = v1::Record> {
+    intervals.into_iter().map(move |BegunBefore { ts_ns, sample }| {
+        let after_ns = after(std::mem::replace(&mut last_ns, ts_ns), ts_ns);
+        v1::Record {
+            record: Some(Record::Sample(v1::RecordedSample { after_ns, ..sample })),
+        }
+    })
 }
 
 /// The calls of a probe in a minute.
@@ -639,6 +686,7 @@ impl Message {
         Ok(Offered {
             scope: &self.scope.0,
             of,
+            from_ns: self.told.from_ns,
             to_ns: self.told.to_ns,
         })
     }

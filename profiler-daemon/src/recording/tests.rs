@@ -10,14 +10,16 @@ use profiler_common::{
 };
 use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
-use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks};
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks, Word};
 use proptest::prelude::*;
 use prost::Message as _;
 
 mod columns;
+mod events;
 mod explain;
 mod more;
 mod newer;
+mod off_cpu;
 mod spans;
 mod summaries;
 mod syscalls;
@@ -130,6 +132,9 @@ impl Target {
             dropped: 0,
             waits_dropped: 0,
             calls_dropped: 0,
+            outside_dropped: 0,
+            events: Arc::default(),
+            at_events_dropped: 0,
             cost: Cost::default(),
             ended: None,
         }
@@ -216,6 +221,8 @@ fn scope(text: &str) -> RecordedScope {
         ages: AgeConfig::default(),
         warnings: Vec::new(),
         places: Vec::new(),
+        off_cpu: false,
+        events: Vec::new(),
     }
 }
 
@@ -285,7 +292,11 @@ impl Replay {
     }
 
     fn session_by(&self, scope: &str, begin_ns: u64, end_ns: u64, window_ns: u64) -> Result<String, String> {
-        let target = TargetSpec::Recording(RecordedTime { begin_ns, end_ns });
+        let target = TargetSpec::Recording(RecordedTime {
+            begin_ns,
+            end_ns,
+            without_scope: false,
+        });
         self.session_of(target, scope, window_ns)
     }
 
@@ -319,7 +330,11 @@ impl Replay {
     }
 
     fn comparison(&self, scope: &str, before: (u64, u64)) -> Result<Arc<FlamePicture>, String> {
-        let time = |begin_ns, end_ns| RecordedTime { begin_ns, end_ns };
+        let time = |begin_ns, end_ns| RecordedTime {
+            begin_ns,
+            end_ns,
+            without_scope: false,
+        };
         let target = TargetSpec::Comparison {
             after: time(0, u64::MAX),
             before: time(before.0, before.1),

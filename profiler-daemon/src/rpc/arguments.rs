@@ -103,12 +103,20 @@ pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
 
 /// The part of a recording that is looked at.
 fn recorded_time(time: v1::RecordedTime) -> Result<RecordedTime, SessionError> {
-    let v1::RecordedTime { begin_ns, end_ns } = time;
+    let v1::RecordedTime {
+        begin_ns,
+        end_ns,
+        without_scope,
+    } = time;
     let end_ns = if end_ns == 0 { u64::MAX } else { end_ns };
     if begin_ns >= end_ns {
         return Err(invalid("the time ends before it begins"));
     }
-    Ok(RecordedTime { begin_ns, end_ns })
+    Ok(RecordedTime {
+        begin_ns,
+        end_ns,
+        without_scope,
+    })
 }
 
 /// A duration between bounds; what is unset has a default.
@@ -338,7 +346,23 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
         v1::Times::OffCpu => Some(FlameTimes::OffCpu),
         v1::Times::Both => Some(FlameTimes::Both),
     };
-    let pace = match (request.period, request.frequency_hz) {
+    let pace = pace(request.period, request.frequency_hz)?;
+    match (&*request.event, times, pace) {
+        ("", times, None) => Ok(times),
+        ("", _, Some(_)) => Err(invalid("a period or frequency needs an event")),
+        (_, Some(_), _) => Err(invalid("a flame graph shows time or an event, not both")),
+        (name, None, pace) => Ok(Some(FlameTimes::Event(event(name, pace)?))),
+    }
+}
+
+/// An event whose stacks are recorded.
+pub fn recorded_event(asked: &v1::RecordedEvent) -> Result<Event, SessionError> {
+    event(&asked.name, pace(asked.period, asked.frequency_hz)?)
+}
+
+/// How often stacks are taken at an event, where that is said.
+fn pace(period: u64, frequency_hz: u32) -> Result<Option<Pace>, SessionError> {
+    Ok(match (period, frequency_hz) {
         (0, 0) => None,
         (period @ 1..=MAX_PERIOD, 0) => Some(Pace::Period(period)),
         (0, frequency_hz @ 1..=MAX_FREQUENCY_HZ) => Some(Pace::Frequency(frequency_hz)),
@@ -349,26 +373,23 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
         }
         (_, 0) => return Err(invalid(format!("the period must be at most {MAX_PERIOD}"))),
         _ => return Err(invalid("an event has a period or a frequency, not both")),
-    };
-    match (&*request.event, times, pace) {
-        ("", times, None) => Ok(times),
-        ("", _, Some(_)) => Err(invalid("a period or frequency needs an event")),
-        (_, Some(_), _) => Err(invalid("a flame graph shows time or an event, not both")),
-        (name, None, pace) => {
-            let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
-            if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
-                return Err(invalid(format!(
-                    "`{event}` comes in bursts, which a sampling frequency would misrepresent: leave -F out, or sample every Nth event (-c N)"
-                )));
-            }
-            if pace.is_some() && event.of_tracepoint().is_some() {
-                return Err(invalid(format!(
-                    "every `{name}` event is recorded with its own weight: leave period and frequency (-c, -F) out"
-                )));
-            }
-            Ok(Some(FlameTimes::Event(event)))
-        }
+    })
+}
+
+/// An event that stacks can be taken at so often.
+fn event(name: &str, pace: Option<Pace>) -> Result<Event, SessionError> {
+    let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
+    if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
+        return Err(invalid(format!(
+            "`{event}` comes in bursts, which a sampling frequency would misrepresent: leave -F out, or sample every Nth event (-c N)"
+        )));
     }
+    if pace.is_some() && event.of_tracepoint().is_some() {
+        return Err(invalid(format!(
+            "every `{name}` event is recorded with its own weight: leave period and frequency (-c, -F) out"
+        )));
+    }
+    Ok(event)
 }
 
 /// Which of the three histograms a picture is drawn of.

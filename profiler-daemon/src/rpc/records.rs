@@ -21,12 +21,13 @@ use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
 use super::{convert, flame_delta::frame, latency_delta::histogram, trace::traced_place};
 use crate::{
-    kernel::{Activity, HitCounts, ProbeCounts},
-    recording::values,
+    kernel::{Activity, Event, EventCounts, HitCounts, Key, Pace, ProbeCounts},
+    recording::{MAX_COUNT, values},
     session::{
-        CALLS_DROPPED, Ending, HitReading, OffAtFirst, OwnLosses, ProbeReading, RecordBatch, Recorded,
-        RecordedFunction, RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedTurn,
-        RecordedWait, Sampling, SpanLosses, Task, TraceLosses, WAITS_DROPPED,
+        AT_EVENTS_DROPPED, AtEvent, CALLS_DROPPED, Ending, HitReading, OUTSIDE_DROPPED, OffAtFirst,
+        OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedAtEvent, RecordedFunction, RecordedPlace,
+        RecordedReached, RecordedSample, RecordedScope, RecordedTurn, RecordedWait, Sampling, SpanLosses,
+        Task, TraceLosses, WAITS_DROPPED,
     },
 };
 
@@ -71,6 +72,10 @@ struct Told {
     last_hit_ns: u64,
     /// When the wait before ended.
     last_wait_ns: u64,
+    /// When the sample of an event before was taken.
+    last_event_ns: u64,
+    /// Records of the message before that.
+    records_at_event: usize,
     threads: HashMap<(u32, u32), Thread>,
     last_thread: u32,
     /// Whether a frame of a number was.
@@ -93,6 +98,9 @@ struct Before {
     dropped: u64,
     waits_dropped: u64,
     calls_dropped: u64,
+    outside_dropped: u64,
+    events: HashMap<Event, EventCounts>,
+    at_events_dropped: u64,
 }
 
 impl Before {
@@ -111,6 +119,11 @@ impl Before {
             dropped: batch.dropped,
             waits_dropped: batch.waits_dropped,
             calls_dropped: batch.calls_dropped,
+            outside_dropped: batch.outside_dropped,
+            events: (batch.events.iter())
+                .map(|reading| (reading.event, reading.counts))
+                .collect(),
+            at_events_dropped: batch.at_events_dropped,
         }
     }
 }
@@ -186,6 +199,10 @@ impl Messages {
         message.hit_counts = (batch.hits.iter())
             .filter_map(|reading| hits(reading, before.hits.get(&reading.probe)))
             .collect();
+        let events = batch.scope.events.iter().zip(0..);
+        message.event_counts = events
+            .filter_map(|(event, number)| event_counts(*event, number, batch, &before))
+            .collect();
         message.counters = (batch.sampling.since(before.sampling).counters().into_iter())
             .chain(batch.spans.since(before.spans).counters())
             .chain(batch.own.since(before.own).counters())
@@ -198,6 +215,14 @@ impl Messages {
                 (
                     CALLS_DROPPED,
                     batch.calls_dropped.saturating_sub(before.calls_dropped),
+                ),
+                (
+                    AT_EVENTS_DROPPED,
+                    batch.at_events_dropped.saturating_sub(before.at_events_dropped),
+                ),
+                (
+                    OUTSIDE_DROPPED,
+                    batch.outside_dropped.saturating_sub(before.outside_dropped),
                 ),
             ])
             .filter(|(_, count)| *count > 0)
@@ -218,6 +243,8 @@ impl Messages {
         self.told.last_ns = batch.from_ns;
         self.told.last_hit_ns = batch.from_ns;
         self.told.last_wait_ns = batch.from_ns;
+        self.told.last_event_ns = batch.from_ns;
+        self.told.records_at_event = 0;
         if let Some(off) = &batch.off_cpu {
             let is_told = |told: &Arc<OffAtFirst>| Arc::ptr_eq(told, off);
             if begins_anew || !self.off_cpu.as_ref().is_some_and(is_told) {
@@ -234,6 +261,12 @@ impl Messages {
         message.syscalls = turns.collect();
         for record in batch.records.iter() {
             let (what, look) = match record {
+                // It is recorded for another reader.
+                Recorded::Sample(sample)
+                    if sample.activity != Activity::OnCpu && !batch.scope.has_outside() =>
+                {
+                    continue;
+                }
                 Recorded::Sample(sample) => {
                     let sample = self.told.sample(sample, &self.frames, message);
                     push(message, v1::record::Record::Sample(sample));
@@ -250,6 +283,10 @@ impl Messages {
                         let wait = self.told.wait(wait, &self.frames, message);
                         message.waits.push(wait);
                     }
+                    continue;
+                }
+                Recorded::AtEvent(at) => {
+                    self.told.at_event(at, &batch.scope, &self.frames, message);
                     continue;
                 }
                 Recorded::Reached(hit, look) => {
@@ -285,15 +322,80 @@ impl Told {
         frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSample {
+        let after_ns = self.after(sample.ts_ns);
+        let weight_ns = if sample.weight_ns == message.weight_ns {
+            0
+        } else {
+            // Longer intervals off the CPU are none that is read.
+            sample.weight_ns.min(MAX_COUNT)
+        };
+        v1::RecordedSample {
+            after_ns,
+            weight_ns,
+            ..self.place_of(sample, frames, message)
+        }
+    }
+
+    /// A sample that was taken at an event, or the weight of one, where the event is recorded for this reader.
+    fn at_event(
+        &mut self,
+        at: &RecordedAtEvent,
+        scope: &RecordedScope,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) {
+        let Some(event) = scope.events.iter().position(|event| *event == at.event) else {
+            return;
+        };
+        let (key, what) = match &at.what {
+            AtEvent::Sample(sample, key) => {
+                let sample = v1::RecordedSample {
+                    after_ns: self.after_event(sample.ts_ns),
+                    weight_ns: sample.weight_ns.min(MAX_COUNT),
+                    ..self.place_of(sample, frames, message)
+                };
+                (*key, v1::recorded_event_sample::What::Sample(sample))
+            }
+            AtEvent::Weight(weight) => {
+                let told = v1::RecordedWeight {
+                    thread: self.thread(weight.tgid, weight.tid, frames, message),
+                    after_ns: self.after_event(weight.ts_ns),
+                    weight: weight.weight.min(MAX_COUNT),
+                };
+                let key = Key {
+                    space: 0,
+                    place: weight.key,
+                };
+                (key, v1::recorded_event_sample::What::Weight(told))
+            }
+        };
+        let records = message.records.len();
+        message.event_samples.push(v1::RecordedEventSample {
+            records_before: number(records - std::mem::replace(&mut self.records_at_event, records)),
+            event: number(event),
+            space: key.space,
+            place: key.place,
+            what: Some(what),
+        });
+    }
+
+    /// A time, in nanoseconds after that of the sample of an event before.
+    fn after_event(&mut self, ns: u64) -> i64 {
+        after(std::mem::replace(&mut self.last_event_ns, ns), ns)
+    }
+
+    /// Where a sample was taken, without its time and its weight.
+    fn place_of(
+        &mut self,
+        sample: &RecordedSample,
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedSample {
         let Placed { function, line } = self.place(&sample.stacks, frames, message);
         v1::RecordedSample {
             thread: self.sampled_thread(sample, frames, message),
-            after_ns: self.after(sample.ts_ns),
-            weight_ns: if sample.weight_ns == message.weight_ns {
-                0
-            } else {
-                sample.weight_ns
-            },
+            after_ns: 0,
+            weight_ns: 0,
             activity: activity(sample.activity).into(),
             continues: sample.continues,
             function_node: function,
@@ -657,7 +759,44 @@ fn scope(scope: &RecordedScope, readings: &HashMap<ProbeId, ProbeReading>) -> v1
         half_life: Some(convert::duration(scope.ages.half_life_ns)),
         warnings: scope.warnings.clone(),
         places: scope.places.iter().map(place).collect(),
+        off_cpu: scope.off_cpu,
+        events: scope.events.iter().copied().map(event).collect(),
     }
+}
+
+/// An event as it is told.
+fn event(event: Event) -> v1::RecordedEvent {
+    let (period, frequency_hz) = match event.pace() {
+        Pace::Period(period) => (period, 0),
+        Pace::Frequency(frequency_hz) => (0, frequency_hz),
+    };
+    v1::RecordedEvent {
+        name: event.to_string(),
+        period,
+        frequency_hz,
+    }
+}
+
+/// What became of an event's samples since an earlier reading, if anything did.
+fn event_counts(event: Event, number: u32, batch: &RecordBatch, before: &Before) -> Option<v1::CountedEvent> {
+    let reading = batch.events.iter().find(|reading| reading.event == event)?;
+    let earlier = before.events.get(&event).copied().unwrap_or_default();
+    let since = reading.counts.since(earlier);
+    let EventCounts {
+        attempted,
+        limited,
+        yielded,
+        ring_full,
+        unseen,
+    } = since;
+    (since != EventCounts::default()).then_some(v1::CountedEvent {
+        event: number,
+        attempted,
+        limited,
+        yielded,
+        ring_full,
+        unseen,
+    })
 }
 
 /// What was counted since an earlier reading, if anything was.

@@ -139,6 +139,8 @@ impl ViewService for Views {
             counters,
             waits,
             syscalls,
+            off_cpu,
+            events,
         } = request.into_inner();
         let name = arguments::name(session)?;
         let counters = match counters {
@@ -149,7 +151,14 @@ impl ViewService for Views {
             }
             None => None,
         };
-        let more = MoreRecords { waits, syscalls };
+        let more = MoreRecords {
+            waits,
+            syscalls,
+            off_cpu,
+            events: (events.iter())
+                .map(arguments::recorded_event)
+                .collect::<Result<_, _>>()?,
+        };
         let batches = self.0.watch_records(caller, name, more).await?;
         let messages = records::Messages::new(waits);
         Ok(Response::new(Box::pin(stream::unfold(

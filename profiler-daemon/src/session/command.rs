@@ -97,6 +97,8 @@ pub struct RecordedTime {
     pub begin_ns: u64,
     /// Until when; `u64::MAX` for its end.
     pub end_ns: u64,
+    /// An empty scope is none, as of a process, and not the recorded one.
+    pub without_scope: bool,
 }
 
 /// What is recorded of each hit.

@@ -26,7 +26,7 @@ use super::{
     ending::Ending,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant, Losses},
     population::{Calls, Population},
-    records::SummedSamples,
+    records::{RecordedSample, SummedSamples},
     sampling::{SampleCounts, event_losses},
     symbols::{Dropped, Named},
     watchers::Watchers,
@@ -244,6 +244,29 @@ impl Flame {
                     ..sample
                 });
             }
+        }
+    }
+
+    /// Takes the time so far of an interval off the CPU in no call, which is not counted among the samples.
+    pub fn goes_on(&mut self, sample: &RecordedSample) {
+        let innermost = sample.stacks.of(self.kind.by).and_then(<[FrameId]>::last);
+        let is_said = innermost == Some(&Word::GoesOn.frame());
+        if self.kind.times.contain(sample.activity)
+            && sample.activity != Activity::OnCpu
+            && let Some(mut node) = self.node(&sample.stacks, sample.complete)
+        {
+            if !is_said {
+                node = self.aggregate.intern_on(node, &[Word::GoesOn.frame()]);
+            }
+            self.aggregate.sample(&Sample {
+                tgid: sample.tgid,
+                tid: sample.tid,
+                ts_ns: sample.ts_ns,
+                weight_ns: sample.weight_ns,
+                count: 0,
+                node,
+                spans: &[],
+            });
         }
     }
 

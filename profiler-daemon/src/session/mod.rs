@@ -158,12 +158,13 @@ pub(crate) use recorded_calls::UNNAMED;
 pub use recorded_calls::{CALLS_DROPPED, RecordedCalls, RecordedTurn};
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
-pub use records::WAITS_DROPPED;
-pub(crate) use records::{HitReading, MAX_OFF_CPU, ProbeReading};
+pub use records::{AT_EVENTS_DROPPED, OUTSIDE_DROPPED, WAITS_DROPPED};
 pub use records::{
-    MoreRecords, OffAtFirst, RecordBatch, Recorded, RecordedExpression, RecordedFunction, RecordedLook,
-    RecordedPlace, RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedWait,
+    AtEvent, MoreRecords, OffAtFirst, RecordBatch, Recorded, RecordedAtEvent, RecordedExpression,
+    RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
+    RecordedStep, RecordedWait,
 };
+pub(crate) use records::{EventReading, HitReading, MAX_OFF_CPU, ProbeReading};
 pub(crate) use records::{SummedCell, SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};

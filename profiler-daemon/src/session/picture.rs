@@ -299,6 +299,12 @@ impl FlameRequest {
             .then_some("--unique counts since the view began, not in a window: leave --over out")
     }
 
+    /// The event that is drawn, if it is not time.
+    #[must_use]
+    pub fn event(self) -> Option<Event> {
+        self.times.and_then(FlameTimes::event)
+    }
+
     /// What is drawn for it.
     #[must_use]
     pub fn variant(self, in_spans: bool) -> FlameVariant {

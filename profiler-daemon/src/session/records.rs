@@ -2,7 +2,11 @@
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
-use std::{collections::HashSet, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use profiler_aggregate::{
     ThreadId,
@@ -13,7 +17,7 @@ use profiler_aggregate::{
 };
 use profiler_common::{
     probe::ProbeId,
-    record::{SpanEnd, SpanRef},
+    record::{SpanEnd, SpanRef, Weight},
 };
 use profiler_plan::values::Reading;
 use profiler_symbolize::{Frame, Grouping, Stacks};
@@ -33,7 +37,7 @@ use super::{
     symbols::{Named, NamedStack, NamedWait, Task},
     trace::TraceLosses,
 };
-use crate::kernel::{Activity, Hit, HitCounts, ProbeCounts};
+use crate::kernel::{Activity, Event, EventCounts, Hit, HitCounts, Key, ProbeCounts};
 
 /// Batches that may wait for one reader; it misses the records of those beyond, counted.
 const MAX_WAITING: usize = 32;
@@ -49,6 +53,18 @@ pub const MAX_OFF_CPU: usize = 1 << 16;
 
 /// What waits that were lost are counted by.
 pub const WAITS_DROPPED: &str = "recorded_waits_dropped";
+
+/// Samples of events and weights of one batch, beside those records.
+const MAX_AT_EVENTS: usize = 16_384;
+
+/// What those that were lost are counted by.
+pub const AT_EVENTS_DROPPED: &str = "recorded_events_dropped";
+
+/// Samples off the CPU outside of calls of one batch, beside those records.
+const MAX_OUTSIDE: usize = 16_384;
+
+/// What those that were lost are counted by.
+pub const OUTSIDE_DROPPED: &str = "recorded_off_cpu_dropped";
 
 /// Time between batches.
 const BATCH_NS: u64 = 250_000_000;
@@ -108,12 +124,16 @@ pub struct RecordedExpression {
 }
 
 /// What is recorded beyond samples, calls and hits.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MoreRecords {
     /// Waits.
     pub waits: bool,
     /// System calls.
     pub syscalls: bool,
+    /// Time off the CPU of all threads, in calls or not.
+    pub off_cpu: bool,
+    /// Stacks at these events.
+    pub events: BTreeSet<Event>,
 }
 
 /// What is looked at.
@@ -133,9 +153,19 @@ pub struct RecordedScope {
     pub warnings: Vec<String>,
     /// Where hits are recorded.
     pub places: Vec<RecordedPlace>,
+    /// Time off the CPU is recorded of all threads, in calls or not, and not in calls alone.
+    pub off_cpu: bool,
+    /// Events that stacks are taken at.
+    pub events: Vec<Event>,
 }
 
 impl RecordedScope {
+    /// Whether intervals off the CPU are recorded that lie in no call: where they are asked for, or come with those in calls.
+    #[must_use]
+    pub fn has_outside(&self) -> bool {
+        self.off_cpu || self.steps.iter().any(|step| !step.functions.is_empty())
+    }
+
     /// The steps of a running scope.
     pub fn steps<'a>(steps: impl Iterator<Item = &'a RunningStep>) -> Vec<RecordedStep> {
         use super::division::CountedStep as _;
@@ -184,6 +214,64 @@ pub struct RecordedSample {
     pub complete: bool,
     /// Calls that were open, outermost first.
     pub spans: Vec<SpanRef>,
+}
+
+impl RecordedSample {
+    /// A sample that is kept; `None` of what is none.
+    fn of(named: &Named) -> Option<Self> {
+        let Named::Sample {
+            event: _,
+            tgid,
+            tid,
+            ts_ns,
+            weight,
+            key: _,
+            activity,
+            count,
+            spans,
+            stacks,
+            complete,
+            goes_on: _,
+            lock: _,
+            task,
+        } = named
+        else {
+            return None;
+        };
+        Some(Self {
+            tgid: *tgid,
+            tid: *tid,
+            ts_ns: *ts_ns,
+            weight_ns: *weight,
+            activity: *activity,
+            continues: *count == 0,
+            stacks: stacks.clone(),
+            task: *task,
+            complete: *complete,
+            spans: spans.clone(),
+        })
+    }
+
+    /// When the time that it stands for began.
+    #[must_use]
+    pub fn begin_ns(&self) -> u64 {
+        self.ts_ns.saturating_sub(self.weight_ns)
+    }
+
+    /// What of it lies behind a time, where it is an interval off the CPU.
+    #[must_use]
+    pub fn since(mut self, since_ns: u64) -> Self {
+        if self.activity != Activity::OnCpu {
+            self.weight_ns = self.weight_ns.min(self.ts_ns.saturating_sub(since_ns));
+        }
+        self
+    }
+
+    /// It is an interval off the CPU in no call.
+    #[must_use]
+    pub fn is_outside(&self) -> bool {
+        self.activity != Activity::OnCpu && self.spans.is_empty()
+    }
 }
 
 /// Samples of one thread at one stack, summed up.
@@ -268,6 +356,24 @@ pub struct OffAtFirst {
     pub threads: HashSet<ThreadId>,
 }
 
+/// What came of an event that stacks are taken at.
+#[derive(Clone, Debug)]
+pub struct RecordedAtEvent {
+    /// Which event.
+    pub event: Event,
+    /// What came.
+    pub what: AtEvent,
+}
+
+/// A sample that was taken at an event, or the weight of one.
+#[derive(Clone, Debug)]
+pub enum AtEvent {
+    /// A sample, and what it was about.
+    Sample(RecordedSample, Key),
+    /// The weight of a sample before.
+    Weight(Weight),
+}
+
 /// A record.
 #[derive(Clone, Debug)]
 pub enum Recorded {
@@ -279,6 +385,8 @@ pub enum Recorded {
     Reached(RecordedReached, RecordedLook),
     /// A thread was off the CPU.
     Wait(Box<RecordedWait>),
+    /// An event happened.
+    AtEvent(Box<RecordedAtEvent>),
     /// A call ended that was looked at where it began. That it ended is a record of its own, before this one.
     Call(SpanEnd, RecordedLook),
 }
@@ -288,31 +396,7 @@ impl Recorded {
     fn of(named: &Named) -> Option<Self> {
         match named {
             Named::SpanEnd(end) => Some(Self::SpanEnd(*end)),
-            Named::Sample {
-                event: 0,
-                tgid,
-                tid,
-                ts_ns,
-                weight,
-                activity,
-                count,
-                spans,
-                stacks,
-                complete,
-                task,
-                ..
-            } => Some(Self::Sample(RecordedSample {
-                tgid: *tgid,
-                tid: *tid,
-                ts_ns: *ts_ns,
-                weight_ns: *weight,
-                activity: *activity,
-                continues: *count == 0,
-                stacks: stacks.clone(),
-                task: *task,
-                complete: *complete,
-                spans: spans.clone(),
-            })),
+            Named::Sample { event: 0, .. } => RecordedSample::of(named).map(Self::Sample),
             _ => None,
         }
     }
@@ -345,6 +429,13 @@ impl ProbeReading {
             counts: readings.probe_counts(probe),
         }
     }
+}
+
+/// What has become of an event's samples since stacks are taken at it.
+#[derive(Clone, Copy, Debug)]
+pub struct EventReading {
+    pub event: Event,
+    pub counts: EventCounts,
 }
 
 /// What was counted at a place since it was attached.
@@ -389,6 +480,12 @@ pub struct RecordBatch {
     pub waits_dropped: u64,
     /// System calls of turns lost since then, as of those that waited.
     pub calls_dropped: u64,
+    /// Samples off the CPU outside of calls lost since then, for the same reasons as waits. No call waits for one.
+    pub outside_dropped: u64,
+    /// Of each event that anybody records.
+    pub events: Arc<Vec<EventReading>>,
+    /// Samples of events and weights lost since then, likewise.
+    pub at_events_dropped: u64,
     /// What the daemon costs.
     pub cost: Cost,
     /// Why it is the last one.
@@ -404,12 +501,15 @@ pub struct Moment<'a> {
     pub spans: SpanLosses,
     pub own: OwnLosses,
     pub trace: TraceLosses,
+    pub events: Vec<EventReading>,
     pub cost: Cost,
     pub ended: Option<&'a Ending>,
 }
 
 /// One who keeps records.
 struct Reader {
+    /// What is recorded for it.
+    scope: Arc<RecordedScope>,
     /// Waits are recorded for it.
     waits: bool,
     /// System calls are, from then on.
@@ -423,9 +523,22 @@ struct Reader {
     waits_dropped: u64,
     /// System calls of the turns that it missed.
     calls_dropped: u64,
+    /// Samples off the CPU outside of calls that it missed.
+    outside_dropped: u64,
+    /// Samples of events that it missed.
+    at_events_dropped: u64,
 }
 
 impl Reader {
+    /// Goes on with another scope.
+    fn set_scope(&mut self, scope: &RecordedScope) {
+        self.scope = Arc::new(RecordedScope {
+            off_cpu: self.scope.off_cpu,
+            events: self.scope.events.clone(),
+            ..scope.clone()
+        });
+    }
+
     /// Those of these turns that are its own.
     fn turns(&self, turns: &[Arc<RecordedTurn>]) -> Vec<Arc<RecordedTurn>> {
         let Some(from_ns) = self.calls_from_ns else {
@@ -438,15 +551,24 @@ impl Reader {
 
 /// The records of a session, while they are kept by anybody.
 pub struct Recorder {
+    /// Without what readers ask for beyond it.
     scope: Arc<RecordedScope>,
     readers: Vec<Reader>,
     records: Vec<Recorded>,
     /// Waits among these.
     waits: usize,
+    /// Samples off the CPU outside of calls among them.
+    outside: usize,
+    /// Samples of events among them.
+    at_events: usize,
     /// Lost of all readers' records.
     too_many: u64,
     /// Waits that were lost of them.
     too_many_waits: u64,
+    /// Samples off the CPU outside of calls that were.
+    too_many_outside: u64,
+    /// Samples of events that were.
+    too_many_at_events: u64,
     /// System calls by when they returned.
     turns: Vec<Arc<RecordedTurn>>,
     from_ns: u64,
@@ -462,8 +584,12 @@ impl Recorder {
             readers: Vec::new(),
             records: Vec::new(),
             waits: 0,
+            outside: 0,
+            at_events: 0,
             too_many: 0,
             too_many_waits: 0,
+            too_many_outside: 0,
+            too_many_at_events: 0,
             turns: Vec::new(),
             from_ns: now_ns,
             off_cpu: None,
@@ -472,6 +598,9 @@ impl Recorder {
 
     /// Goes on with another scope.
     pub fn set_scope(&mut self, scope: RecordedScope) {
+        for reader in &mut self.readers {
+            reader.set_scope(&scope);
+        }
         self.scope = Arc::new(scope);
     }
 
@@ -481,11 +610,16 @@ impl Recorder {
     }
 
     /// Opens a stream. Its first batch is of the time from now on.
-    pub fn watch(&mut self, more: MoreRecords, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
+    pub fn watch(&mut self, more: &MoreRecords, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
         // What came before belongs to the others.
         self.publish(moment);
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
         let reader = Reader {
+            scope: Arc::new(RecordedScope {
+                off_cpu: more.off_cpu,
+                events: more.events.iter().copied().collect(),
+                ..(*self.scope).clone()
+            }),
             waits: more.waits,
             calls_from_ns: more.syscalls.then_some(moment.now_ns),
             outlet,
@@ -493,6 +627,8 @@ impl Recorder {
             dropped: 0,
             waits_dropped: 0,
             calls_dropped: 0,
+            outside_dropped: 0,
+            at_events_dropped: 0,
         };
         self.readers.push(reader);
         // What is counted already is the beginning.
@@ -503,6 +639,17 @@ impl Recorder {
     /// Whether waits are recorded for anybody.
     pub fn has_waits(&self) -> bool {
         self.readers.iter().any(|reader| reader.waits)
+    }
+
+    /// Whether time off the CPU is recorded for anybody in calls or not.
+    pub fn has_off_cpu(&self) -> bool {
+        self.readers.iter().any(|reader| reader.scope.off_cpu)
+    }
+
+    /// Events that stacks are taken at for anybody.
+    pub fn events(&self) -> BTreeSet<Event> {
+        let events = self.readers.iter().flat_map(|reader| &reader.scope.events);
+        events.copied().collect()
     }
 
     /// Whether system calls are recorded for anybody.
@@ -560,9 +707,43 @@ impl Recorder {
 
     /// Takes a record of the session's own.
     pub fn take(&mut self, named: &Named) {
-        if let Some(recorded) = Recorded::of(named) {
+        let Some(recorded) = Recorded::of(named) else {
+            return;
+        };
+        let is_outside = matches!(&recorded, Recorded::Sample(sample) if sample.is_outside());
+        if !is_outside {
             self.push(recorded);
+        } else if self.outside < MAX_OUTSIDE {
+            self.outside += 1;
+            self.records.push(recorded);
+        } else {
+            self.too_many_outside += 1;
         }
+    }
+
+    /// Takes a sample that was taken at an event.
+    pub fn take_at_event(&mut self, event: Event, named: &Named) {
+        let what = match named {
+            Named::Sample { key, .. } => {
+                RecordedSample::of(named).map(|sample| AtEvent::Sample(sample, *key))
+            }
+            Named::Weight(weight) => Some(AtEvent::Weight(*weight)),
+            _ => None,
+        };
+        let is_recorded = self
+            .readers
+            .iter()
+            .any(|reader| reader.scope.events.contains(&event));
+        let Some(what) = what.filter(|_| is_recorded) else {
+            return;
+        };
+        if self.at_events == MAX_AT_EVENTS {
+            self.too_many_at_events += 1;
+            return;
+        }
+        self.at_events += 1;
+        self.records
+            .push(Recorded::AtEvent(Box::new(RecordedAtEvent { event, what })));
     }
 
     /// Takes a line that was reached.
@@ -584,7 +765,7 @@ impl Recorder {
     }
 
     fn push(&mut self, recorded: Recorded) {
-        if self.records.len() - self.waits < MAX_RECORDS {
+        if self.records.len() - self.waits - self.outside - self.at_events < MAX_RECORDS {
             self.records.push(recorded);
         } else {
             self.too_many += 1;
@@ -596,6 +777,8 @@ impl Recorder {
         self.publish_from(moment, 0);
         self.records.clear();
         self.waits = 0;
+        self.outside = 0;
+        self.at_events = 0;
         self.turns.clear();
         self.from_ns = moment.now_ns;
     }
@@ -630,17 +813,32 @@ impl Recorder {
             dropped: self.too_many,
             waits_dropped: self.too_many_waits,
             calls_dropped: 0,
+            outside_dropped: self.too_many_outside,
+            events: Arc::new(moment.events.clone()),
+            at_events_dropped: self.too_many_at_events,
             cost: moment.cost,
             ended: moment.ended.cloned(),
         };
-        let waits = self.waits as u64;
-        let records = batch.records.len() as u64 - waits;
+        let (waits, outside) = (self.waits as u64, self.outside as u64);
+        let at_events = self.at_events as u64;
+        let records = batch.records.len() as u64 - waits - outside - at_events;
         for reader in self.readers.iter_mut().skip(first) {
             let turns = reader.turns(&self.turns);
             let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
             let batch = RecordBatch {
                 turns,
+                scope: Arc::clone(&reader.scope),
                 calls_dropped: reader.calls_dropped,
+                outside_dropped: if reader.scope.has_outside() {
+                    batch.outside_dropped + reader.outside_dropped
+                } else {
+                    0
+                },
+                at_events_dropped: if reader.scope.events.is_empty() {
+                    0
+                } else {
+                    batch.at_events_dropped + reader.at_events_dropped
+                },
                 off_cpu: batch.off_cpu.clone().filter(|_| reader.waits),
                 frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
@@ -659,6 +857,8 @@ impl Recorder {
                 reader.dropped += records;
                 reader.waits_dropped += waits;
                 reader.calls_dropped += calls;
+                reader.outside_dropped += outside;
+                reader.at_events_dropped += at_events;
             }
         }
     }
@@ -682,6 +882,8 @@ mod tests {
     const WAITS: MoreRecords = MoreRecords {
         waits: true,
         syscalls: false,
+        off_cpu: false,
+        events: BTreeSet::new(),
     };
 
     fn recorder() -> Recorder {
@@ -693,6 +895,8 @@ mod tests {
             ages: AgeConfig::default(),
             warnings: Vec::new(),
             places: Vec::new(),
+            off_cpu: false,
+            events: Vec::new(),
         };
         Recorder::new(scope, 0)
     }
@@ -757,6 +961,7 @@ mod tests {
             spans: SpanLosses::default(),
             own: OwnLosses::default(),
             trace: TraceLosses::default(),
+            events: Vec::new(),
             cost: Cost::default(),
             ended: None,
         }
@@ -766,7 +971,7 @@ mod tests {
     fn a_flood_of_waits_leaves_room_for_calls_and_the_other_way_round() {
         let mut recorder = recorder();
         let readings = RecordedCounts::default();
-        let mut stream = recorder.watch(WAITS, &moment(&readings));
+        let mut stream = recorder.watch(&WAITS, &moment(&readings));
         stream.try_recv().unwrap();
         let most = MAX_WAITS as u64;
         for _ in 0..MAX_WAITS + 5 {
@@ -780,6 +985,66 @@ mod tests {
         recorder.take_wait(&wait());
         let most = MAX_RECORDS as u64;
         assert_eq!(published(&mut recorder, &mut stream), [most, 1, 7, 5]);
+    }
+
+    /// An interval off the CPU, in this many calls.
+    fn off_cpu(spans: usize) -> Named {
+        Named::Sample {
+            event: 0,
+            tgid: 1,
+            tid: 2,
+            ts_ns: 6,
+            weight: 3,
+            key: Key::default(),
+            activity: Activity::Sleeping,
+            count: 1,
+            spans: vec![
+                SpanRef {
+                    probe: ProbeId(3),
+                    gates: 0,
+                    sequence: 4,
+                    start_ns: 5,
+                };
+                spans
+            ],
+            stacks: Stacks::default(),
+            complete: true,
+            goes_on: false,
+            lock: None,
+            task: None,
+        }
+    }
+
+    #[test]
+    fn a_flood_of_intervals_off_the_cpu_outside_of_calls_leaves_room_for_calls() {
+        const OFF_CPU: MoreRecords = MoreRecords {
+            waits: false,
+            syscalls: false,
+            off_cpu: true,
+            events: BTreeSet::new(),
+        };
+        let mut recorder = recorder();
+        let readings = RecordedCounts::default();
+        let mut stream = recorder.watch(&OFF_CPU, &moment(&readings));
+        let mut without = recorder.watch(&WAITS, &moment(&readings));
+        for _ in 0..MAX_OUTSIDE + 5 {
+            recorder.take(&off_cpu(0));
+        }
+        recorder.take(&off_cpu(1));
+        recorder.take(&end());
+        recorder.publish(&moment(&readings));
+        let last = |stream: &mut mpsc::Receiver<RecordBatch>| {
+            std::iter::from_fn(|| stream.try_recv().ok()).last().unwrap()
+        };
+        let batch = last(&mut stream);
+        assert!(batch.scope.off_cpu);
+        assert_eq!(
+            (batch.records.len(), batch.dropped, batch.outside_dropped),
+            (MAX_OUTSIDE + 2, 0, 5)
+        );
+        let batch = last(&mut without);
+        assert!(!batch.scope.off_cpu, "each has what it asked for");
+        assert_eq!(batch.outside_dropped, 0);
     }
 
     /// System calls of a turn: so many of one kind.
@@ -808,16 +1073,18 @@ mod tests {
         const CALLS: MoreRecords = MoreRecords {
             waits: false,
             syscalls: true,
+            off_cpu: false,
+            events: BTreeSet::new(),
         };
         let mut recorder = recorder();
         let readings = RecordedCounts::default();
-        let mut others = recorder.watch(WAITS, &moment(&readings));
-        let mut early = recorder.watch(CALLS, &moment(&readings));
+        let mut others = recorder.watch(&WAITS, &moment(&readings));
+        let mut early = recorder.watch(&CALLS, &moment(&readings));
         let later = Moment {
             now_ns: 10,
             ..moment(&readings)
         };
-        let mut late = recorder.watch(CALLS, &later);
+        let mut late = recorder.watch(&CALLS, &later);
         recorder.take_turns(vec![turn(5, 2), turn(10, 3)]);
         recorder.publish(&later);
         let last = |stream: &mut mpsc::Receiver<RecordBatch>| {
@@ -837,8 +1104,10 @@ mod tests {
         let more = MoreRecords {
             waits: false,
             syscalls: true,
+            off_cpu: false,
+            events: BTreeSet::new(),
         };
-        let mut stream = recorder.watch(more, &moment(&readings));
+        let mut stream = recorder.watch(&more, &moment(&readings));
         let missed = 3;
         for _ in 1..MAX_WAITING + missed {
             recorder.take_turns(vec![turn(1, 2)]);
@@ -853,7 +1122,7 @@ mod tests {
     fn threads_off_the_cpu_beyond_those_that_are_told_are_counted() {
         let mut recorder = recorder();
         let readings = RecordedCounts::default();
-        let mut stream = recorder.watch(WAITS, &moment(&readings));
+        let mut stream = recorder.watch(&WAITS, &moment(&readings));
         stream.try_recv().unwrap();
         let threads = (0..).take(MAX_OFF_CPU + 3).map(|tid| ThreadId { tgid: 1, tid });
         recorder.set_off_cpu(OffAtFirst {

@@ -127,7 +127,7 @@ impl Sampling {
     }
 
     /// All counters by name, as they are recorded.
-    pub fn counters(&self) -> [(&'static str, u64); 16] {
+    pub fn counters(&self) -> [(&'static str, u64); 17] {
         [
             ("sample_attempted", self.ticks.attempted),
             ("sample_ring_full", self.ticks.ring_full),
@@ -144,6 +144,7 @@ impl Sampling {
             ("allocation_missed", self.allocation_missed),
             ("allocation_skipped", self.allocation_skipped),
             ("sample_symbols_behind", self.dropped.samples),
+            ("event_symbols_behind", self.dropped.events),
             ("span_end_symbols_behind", self.dropped.span_ends),
         ]
     }
@@ -170,7 +171,7 @@ impl Sampling {
             dropped: Dropped {
                 samples: recorded("sample_symbols_behind"),
                 span_ends: recorded("span_end_symbols_behind"),
-                events: 0,
+                events: recorded("event_symbols_behind"),
             },
         }
     }

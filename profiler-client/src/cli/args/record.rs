@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use super::{
 #[derive(Args, Debug)]
 pub struct RecordArgs {
     /// Calls to time and to look inside of, e.g. 'handle_request' or 'handle_request[>= 2ms]/parse'; left out:
-    /// only samples of time on the CPU
+    /// only samples of time on the CPU, and with --off-cpu of time off it
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct RecordArgs {
     /// Counters.
     #[command(flatten)]
     pub over_time: RecordedOverTimeArgs,
-    /// Waits and system calls.
+    /// Waits, system calls and time off the CPU.
     #[command(flatten)]
     pub more: RecordedMoreArgs,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
@@ -120,7 +120,7 @@ pub struct RecordedOverTimeArgs {
     pub threads: bool,
 }
 
-/// What is recorded of the kernel's own.
+/// What is recorded of the kernel's own, and where other things than time go.
 #[derive(Args, Debug)]
 pub struct RecordedMoreArgs {
     /// Record waits as well, each with who ended it, for `waits --from`
@@ -129,4 +129,11 @@ pub struct RecordedMoreArgs {
     /// Count system calls and record who made them as well, for `syscalls --from`
     #[arg(long)]
     pub syscalls: bool,
+    /// Record time off the CPU of all threads as well, for `flame --from FILE --off-cpu` without a scope. Without this flag, it
+    /// is recorded only in the calls of a scope
+    #[arg(long)]
+    pub off_cpu: bool,
+    /// Record stacks at these events as well, such as page-faults,block-bytes, for `flame --from FILE -e EVENT`. Repeatable
+    #[arg(long, value_name = "EVENT,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub costs: Vec<String>,
 }

@@ -164,6 +164,13 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
             counters,
             waits: args.more.waits,
             syscalls: args.more.syscalls,
+            off_cpu: args.more.off_cpu,
+            events: (args.more.costs.into_iter())
+                .map(|name| v1::RecordedEvent {
+                    name: name.trim().to_owned(),
+                    ..Default::default()
+                })
+                .collect(),
         },
         after: args.after.0,
     })

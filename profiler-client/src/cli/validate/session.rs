@@ -20,8 +20,9 @@ use super::{
 /// busy machine to open the stream, short enough that a killed command leaves nothing for long.
 pub(super) const OWN_LEASE: Duration = Duration::from_secs(10);
 
+/// A new session. Where nothing of a recorded scope is asked for, it is left out, as is said by an empty one.
 pub(super) fn create(
-    target: v1::Target,
+    mut target: v1::Target,
     making: &SessionMakingArgs,
     scope: Option<String>,
     frequency: Option<u32>,
@@ -33,6 +34,16 @@ pub(super) fn create(
         Exit::Return => v1::ExitMethod::Return,
         Exit::Ret => v1::ExitMethod::Ret,
     };
+    if scope.as_deref().is_some_and(|scope| scope.trim().is_empty()) {
+        match &mut target.target {
+            Some(v1::target::Target::Recording(time)) => time.without_scope = true,
+            Some(v1::target::Target::Comparison(both)) => {
+                let times = both.after.iter_mut().chain(&mut both.before);
+                times.for_each(|time| time.without_scope = true);
+            }
+            _ => {}
+        }
+    }
     Ok(Box::new(v1::CreateSessionRequest {
         name: String::new(),
         target: Some(target),

@@ -217,7 +217,12 @@ fn frame_of(frame: &v1::LensFrame) -> FrameId {
 
 /// A part of a recording; all of it where it would end before it begins.
 fn time_of(time: v1::RecordedTime) -> RecordedTime {
-    let v1::RecordedTime { begin_ns, end_ns } = time;
+    // A lens says by its scope that there is none.
+    let v1::RecordedTime {
+        begin_ns,
+        end_ns,
+        without_scope: _,
+    } = time;
     if end_ns != 0 && end_ns <= begin_ns {
         return RecordedTime::default();
     }
@@ -307,7 +312,7 @@ mod tests {
                 sort: small(sort),
                 by: small(by),
                 at_least_permille,
-                time: Some(v1::RecordedTime { begin_ns: times[0], end_ns: times[1] }),
+                time: Some(v1::RecordedTime { begin_ns: times[0], end_ns: times[1], ..Default::default() }),
                 marked_durations: Some(v1::LensDurations { from_ns: times[2], below_ns: times[3] }),
                 scope: text.clone(),
                 hide: text.clone(),

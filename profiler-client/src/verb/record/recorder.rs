@@ -11,7 +11,7 @@ use std::{
 
 use profiler_daemon::{
     ColumnWriter, Summaries, Summarizer,
-    session::{CALLS_DROPPED, WAITS_DROPPED},
+    session::{AT_EVENTS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, WAITS_DROPPED},
 };
 use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
@@ -234,11 +234,15 @@ impl Recorder {
     pub fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
         if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
             // More than a reader takes.
-            let dropped = message.records.len() + message.hits.len() + message.waits.len();
+            let dropped = message.records.len()
+                + message.hits.len()
+                + message.waits.len()
+                + message.event_samples.len();
             message.dropped += dropped as u64;
             message.records.clear();
             message.hits.clear();
             message.waits.clear();
+            message.event_samples.clear();
             let calls = message.syscalls.drain(..).flat_map(|turn| turn.calls);
             let calls = calls.map(|calls| calls.calls).sum::<u64>();
             *message.counters.entry(CALLS_DROPPED.to_owned()).or_default() += calls;
@@ -301,7 +305,8 @@ impl Recorder {
         if let Some(hits) = &mut self.taken.hits {
             *hits += message.hits.len() as u64;
         }
-        let lost = [WAITS_DROPPED, CALLS_DROPPED].map(|name| message.counters.get(name));
+        let lost = [WAITS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, AT_EVENTS_DROPPED];
+        let lost = lost.map(|name| message.counters.get(name));
         self.dropped += message.dropped + lost.into_iter().flatten().sum::<u64>();
         self.taken.to_ns = message.to_ns;
     }

@@ -216,7 +216,8 @@ impl Story {
                     weight_ns: if activity == Activity::OnCpu {
                         10 * MS
                     } else {
-                        3 * MS
+                        // Some began minutes before.
+                        [3, 40, 700, 2500][usize::from(stack)] * MS
                     },
                     activity,
                     continues,
@@ -318,7 +319,7 @@ fn of_summary(kind: Kind, told: &v1::WatchRecordsResponse) -> Chunk {
 }
 
 /// Writes batches with the summaries that a recorder makes of them.
-fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
+pub fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
     let mut messages = Messages::default();
     let mut summarizer = Summarizer::default();
@@ -450,6 +451,7 @@ proptest! {
     fn a_question_has_the_same_answer_with_and_without_summaries(
         happenings in happenings(),
         kind in 0usize..4,
+        off_cpu in any::<bool>(),
         from in 0u64..12,
         length in 1u64..20,
     ) {
@@ -459,7 +461,8 @@ proptest! {
             (&[("a", OUTER), ("b", INNER)], &["", "a/b[>= p50]", "a[>= 5ms]", "a"]),
             (&[("a[>= 5ms]", OUTER), ("b", INNER)], &["", "a[>= p50]/b", "a[>= p50]", "a"]),
         ][kind];
-        let batches = Story::told(scope_of(steps), &happenings);
+        let scope = RecordedScope { off_cpu, ..scope_of(steps) };
+        let batches = Story::told(scope, &happenings);
         let folder = tempfile::tempdir().unwrap();
         let (plain, summed) = (folder.path().join("plain"), folder.path().join("summed"));
         write(&plain, &batches);

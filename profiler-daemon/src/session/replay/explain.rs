@@ -441,7 +441,7 @@ impl Explaining {
                     };
                     self.span_end(&end, look);
                 }
-                Recorded::Reached(..) | Recorded::Call(..) | Recorded::Wait(_) => {}
+                Recorded::Reached(..) | Recorded::Call(..) | Recorded::Wait(_) | Recorded::AtEvent(_) => {}
             }
         }
     }

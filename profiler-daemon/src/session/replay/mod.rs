@@ -74,7 +74,7 @@ use super::{
 pub use summed::{SummedSteps, of as summed_steps};
 
 pub use crate::recording::OpenError;
-use crate::recording::Recording;
+use crate::{kernel::Event, recording::Recording};
 
 /// Starts the task that serves a recording.
 ///
@@ -105,26 +105,26 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
         end_ns: u64::MAX,
         ages: AskedAges::default(),
     };
-    let times = Some(FlameTimes::OnCpu);
-    let request = FlameRequest::of(Grouping::Function, times);
+    let event = Event::parse("page-faults", None, 0).map(FlameTimes::Event);
+    let flames = [Some(FlameTimes::OnCpu), Some(FlameTimes::OffCpu), event];
+    let flames = flames.map(|times| Question::Flame(FlameRequest::of(Grouping::Function, times)));
     for scope in scopes {
         let scope = profiler_scope::parse(scope).ok();
         let spans = SpansRequest {
             number: 10,
             waits: true,
         };
-        let questions = [
-            Question::Flame(request),
-            Question::Flame(FlameRequest {
-                times: Some(FlameTimes::Both),
-                waits: true,
-                ..request
-            }),
+        let with_waits = Question::Flame(FlameRequest {
+            waits: true,
+            ..FlameRequest::of(Grouping::Function, Some(FlameTimes::Both))
+        });
+        let others = [
+            with_waits,
             Question::Latency,
             Question::Trace,
             Question::Spans(spans),
         ];
-        for question in questions {
+        for question in flames.into_iter().chain(others) {
             let Ok(mut played) = play::play(&mut recording, scope.as_ref(), part, question, &|| true) else {
                 continue;
             };
@@ -326,9 +326,10 @@ impl Player {
         if terms.capture.is_some() {
             return Err(not_recorded());
         }
-        let scope = (!scope.trim().is_empty())
-            .then(|| read_scope(scope))
-            .transpose()?;
+        let scope = match scope.trim() {
+            "" => time.without_scope.then(Scope::default),
+            _ => Some(read_scope(scope)?),
+        };
         let ages = AskedAges {
             window_ns: terms.window_ns,
             half_life_ns: terms.half_life_ns,
@@ -597,6 +598,8 @@ impl Player {
         };
         let known = self.flames.iter().position(|flame| flame.key == key);
         let known = known.map(|at| self.flames.remove(at).played);
+        // What counts once is refused of some scopes.
+        let known = known.filter(|_| !request.unique);
         let known = known.and_then(|mut played| played.ask_again(scope.as_ref()).then_some(played));
         let mut played = match known {
             Some(played) => played,

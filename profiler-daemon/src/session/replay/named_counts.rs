@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::super::{
     picture::Losses,
     recorded_calls::CALLS_DROPPED,
-    records::WAITS_DROPPED,
+    records::{AT_EVENTS_DROPPED, OUTSIDE_DROPPED, WAITS_DROPPED},
     sampling::Sampling,
     span_losses::{OwnLosses, SpanLosses},
     trace::TraceLosses,
@@ -59,7 +59,8 @@ fn is_known(name: &str) -> bool {
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
     let own = OwnLosses::default().counters();
-    let by_themselves = [(WAITS_DROPPED, 0), (CALLS_DROPPED, 0)];
+    let by_themselves =
+        [WAITS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, AT_EVENTS_DROPPED].map(|name| (name, 0));
     let mut known = sampling
         .iter()
         .chain(&spans)

@@ -25,11 +25,17 @@ use super::{
             SlowCall,
         },
         population::{Calls, JoinedCalls},
-        records::{Recorded, RecordedSample, RecordedScope, WAITS_DROPPED},
+        records::{
+            AT_EVENTS_DROPPED, AtEvent, OUTSIDE_DROPPED, Recorded, RecordedSample, RecordedScope,
+            WAITS_DROPPED,
+        },
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
         spans::{self, Before, SpansRequest},
-        state::read::join_losses,
+        state::{
+            read::join_losses,
+            views::{UNIQUE, unknown::refuse_unknown},
+        },
         symbols::{Dropped, Named},
         trace::{Around, TraceLosses},
         watchers::Watchers,
@@ -44,7 +50,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    kernel::{Activity, Key},
+    kernel::{Activity, Event, EventCounts, Key},
     recording::{self, Also, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
 };
 
@@ -216,7 +222,10 @@ impl Question {
     /// Whether summaries may answer it: observations, times within a minute, and waits one by one are not summed up.
     fn can_be_summed(self) -> bool {
         match self {
-            Self::Flame(request) => request.over == Over::Start && !request.difference && !request.waits,
+            Self::Flame(request) => {
+                let is_of_time = !request.waits && request.event().is_none();
+                request.over == Over::Start && !request.difference && is_of_time
+            }
             Self::Latency => true,
             Self::Trace | Self::Spans(_) => false,
         }
@@ -243,6 +252,7 @@ impl Question {
     /// What is read beyond samples and calls.
     fn also(self) -> Option<Also> {
         match self {
+            Self::Flame(request) if request.event().is_some() => Some(Also::Events),
             Self::Flame(request) => request.waits.then_some(Also::Waits),
             Self::Latency => None,
             Self::Trace => Some(Also::Hits),
@@ -267,6 +277,12 @@ pub struct Played {
     pub flame: Option<Flame>,
     /// Where waits are drawn with who was waited for.
     waiting: Option<Waiting>,
+    /// When the part began.
+    begun_ns: u64,
+    /// Time off the CPU is drawn that lies in no call.
+    draws_outside: bool,
+    /// What became of the samples of the event that is drawn.
+    event_counts: EventCounts,
     pub hits: Option<Hits>,
     pub spans: Option<Slowest>,
     /// What was counted is read with each message, as a session does at its ticks; or else at the end, where only the sums are asked
@@ -371,8 +387,9 @@ pub fn go_through(
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
                 also: question.also(),
-                answers: is_summed
-                    .then_some(&|offered| answers(offered, asked.scope, Part { end_ns, ..part }, question)),
+                answers: Some(&|offered| {
+                    answers(offered, asked.scope, Part { end_ns, ..part }, question, is_summed)
+                }),
             },
             &mut frames,
             |read, _| is_awaited() && playing.take(read),
@@ -432,21 +449,40 @@ pub fn end_of_part(begin_ns: u64, edited_ns: Option<u64>, missing_ns: u64) -> St
 }
 
 /// Whether a summary does in the place of the records that it sums up.
-fn answers(offered: &Offered<'_>, asked: Option<&Scope>, part: Part, question: Question) -> bool {
-    let Offered { scope, of, to_ns } = offered;
+fn answers(
+    offered: &Offered<'_>,
+    asked: Option<&Scope>,
+    part: Part,
+    question: Question,
+    is_summed: bool,
+) -> bool {
+    let Offered {
+        scope,
+        of,
+        from_ns,
+        to_ns,
+    } = offered;
+    // Behind the part, intervals that it ends amid of are looked for, which are not summed up.
+    let is_behind = *from_ns >= part.end_ns;
+    let is_of_event = question.flame().is_some_and(|request| request.event().is_some());
+    if is_of_event || !(is_behind || is_summed && *to_ns <= part.end_ns) {
+        return false;
+    }
     let ages = part.ages(scope);
     let Ok(asked) = asked::steps(scope, asked, ages, *to_ns) else {
         return false;
     };
-    let is_enough = match (question, *of) {
-        (Question::Flame(_), OfferedKind::Samples { steps }) => summed::answers(scope, steps, &asked),
+    match (question, *of) {
+        (Question::Flame(request), OfferedKind::Samples { steps }) => {
+            summed::answers(scope, steps, &asked) && (!is_behind || draws_outside(request, &asked))
+        }
         (Question::Latency, OfferedKind::Calls) => {
-            to_ns.saturating_add(recent_ns(ages)) <= part.end_ns
+            !is_behind
+                && to_ns.saturating_add(recent_ns(ages)) <= part.end_ns
                 && !division::is_joined(&asked, asked.len().saturating_sub(1))
         }
         _ => false,
-    };
-    is_enough && *to_ns <= part.end_ns
+    }
 }
 
 /// A way through the recording that has not come to its end.
@@ -479,6 +515,8 @@ enum Next {
     Play,
     /// Only what was told late.
     PlayLate,
+    /// Only the time of intervals off the CPU that lies before the part's end.
+    PlayGoingOn,
     PassOver,
     End,
 }
@@ -505,7 +543,7 @@ impl Playing<'_> {
                 if let Some(played) = &mut self.played {
                     played.forget();
                 }
-                from_ns <= self.part.end_ns
+                from_ns <= self.part.end_ns || self.draws_outside()
             }
             recording::Part::Batch(mut batch) => {
                 if self.question.also().is_some() {
@@ -516,13 +554,27 @@ impl Playing<'_> {
                     played.take_each(&mut batch);
                     played.dropped += played.path.take_dropped();
                 }
+                self.take_going_on(&goes_on, &mut batch);
                 self.goes_on(goes_on, |played| played.take(*batch))
             }
             recording::Part::Summary(mut summary) => {
                 let goes_on = self.tell(&mut summary.batch);
+                self.take_going_on(&goes_on, &mut summary.batch);
                 self.goes_on(goes_on, |played| played.take_summary(*summary))
             }
         }
+    }
+
+    /// Takes intervals off the CPU that go on when the part ends, where that is what comes next.
+    fn take_going_on(&mut self, next: &Result<Next, SessionError>, batch: &mut Batch) {
+        if let (Ok(Next::PlayGoingOn), Some(played)) = (next, &mut self.played) {
+            played.take_going_on(std::mem::take(&mut batch.records));
+        }
+    }
+
+    /// Whether time off the CPU is drawn that lies in no call.
+    fn draws_outside(&self) -> bool {
+        self.played.as_ref().is_some_and(|played| played.draws_outside)
     }
 
     /// Plays something, where that is what comes next; whether to go on.
@@ -534,7 +586,7 @@ impl Playing<'_> {
                 }
                 true
             }
-            Ok(Next::PassOver | Next::PlayLate) => true,
+            Ok(Next::PassOver | Next::PlayLate | Next::PlayGoingOn) => true,
             Ok(Next::End) => false,
             Err(error) => {
                 self.failed = Some(error);
@@ -592,11 +644,15 @@ impl Playing<'_> {
         }
     }
 
-    /// What to do with what was counted after the part: hits and calls of it may be among that.
+    /// What to do with what came after the part: hits and calls of it may be among that, and intervals that it ends amid of.
     fn late(&mut self, batch: &Batch) -> Next {
         let Some(played) = &mut self.played else {
             return Next::End;
         };
+        if played.draws_outside {
+            // How long it went on is told when it has ended, be it an hour later.
+            return Next::PlayGoingOn;
+        }
         let now_ns = played.now_ns;
         if batch.from_ns >= now_ns.saturating_add(LATE_NS) {
             return Next::End;
@@ -658,10 +714,12 @@ impl Playing<'_> {
             }
             _ => None,
         };
-        let flame = match self.question.flame() {
-            Some(request) => Some(new_flame(request, &steps, calls, ages, now_ns)?),
+        let request = self.question.flame();
+        let flame = match request {
+            Some(request) => Some(new_flame(request, recorded, &steps, calls, ages, now_ns)?),
             None => None,
         };
+        let draws_outside = request.is_some_and(|request| draws_outside(request, &steps));
         let parsed = scope(&steps);
         Ok(Played {
             scope: parsed.to_string().into(),
@@ -675,6 +733,9 @@ impl Playing<'_> {
             dropped: path::Dropped::default(),
             flame,
             waiting: self.waiting.take(),
+            begun_ns: now_ns,
+            draws_outside,
+            event_counts: EventCounts::default(),
             hits,
             spans,
             reads_each: !self.question.asks_for_sums() || Self::waits(&steps),
@@ -694,8 +755,35 @@ impl Playing<'_> {
     }
 }
 
+/// Whether a flame graph of these steps has time off the CPU that lies in no call.
+fn draws_outside(request: FlameRequest, steps: &[AskedStep]) -> bool {
+    let divides = division::divider(steps).is_some();
+    !divides && request.variant(divides).kind.times.contain(Activity::Runnable)
+}
+
+/// Refuses an event whose stacks were not recorded, or were taken more or less often.
+fn recorded_event(event: Event, recorded: &RecordedScope) -> Result<(), SessionError> {
+    if recorded.events.contains(&event) {
+        return Ok(());
+    }
+    let names: Vec<String> = recorded.events.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        let message = format!(
+            "no events were recorded: record them with --costs {event}, or leave -e out to draw time"
+        );
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    if names.contains(&event.to_string()) {
+        let message = format!("`{event}` was recorded as often as is usual: leave -c and -F out");
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    let message = format!("`{event}` was not recorded. There are: {}", names.join(", "));
+    Err(SessionError::new(Reason::CounterNotFound, message).with("nearest", names.join(",")))
+}
+
 fn new_flame(
     request: FlameRequest,
+    recorded: &RecordedScope,
     steps: &[AskedStep],
     calls: Calls<'_>,
     ages: AgeConfig,
@@ -703,14 +791,16 @@ fn new_flame(
 ) -> Result<Flame, SessionError> {
     let divider = division::divider(steps);
     let variant = request.variant(divider.is_some());
-    let refused = if variant.kind.times.event().is_some() {
-        Some("recordings hold no events: leave -e out")
-    } else if divider.is_none() && variant.kind.waits {
+    if let Some(event) = request.event() {
+        recorded_event(event, recorded)?;
+    }
+    if request.unique {
+        refuse_unknown(&steps.iter().map(AskedStep::step).collect::<Vec<_>>(), UNIQUE)?;
+    }
+    let refused = if draws_outside(request, steps) && !recorded.off_cpu {
         Some(
-            "time off the CPU is recorded only inside calls: record a function with --waits, or show who was waited for everywhere with `profiler waits --from`",
+            "time off the CPU was recorded only inside calls: leave --off-cpu out, or record with --off-cpu to have that of all threads",
         )
-    } else if divider.is_none() && variant.kind.times != FlameTimes::OnCpu {
-        Some("time off the CPU is recorded only inside calls: leave --off-cpu out")
     } else {
         None
     };
@@ -736,6 +826,12 @@ impl Played {
         }
         self.take_records(&mut batch);
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
+        if let Some(event) = self.flame.as_ref().and_then(|flame| flame.kind().times.event()) {
+            let of_event = batch.event_counts.iter().filter(|reading| reading.event == event);
+            for reading in of_event {
+                self.event_counts.add(reading.counts);
+            }
+        }
         if self.hits.is_some() || self.spans.is_some() {
             let places = &self.recorded.places;
             let is_known = |probe| places.iter().any(|place| place.probe == probe);
@@ -801,11 +897,14 @@ impl Played {
                             tgid: sample.tgid,
                             tid: sample.tid,
                         };
-                        let waiting = self.waiting.as_mut();
-                        let drawn = waiting.map_or(&[][..], |waiting| {
-                            waiting.of_sample(thread, sample.ts_ns, sample.activity)
-                        });
-                        flame.sample(&named(sample), None, drawn);
+                        let since_ns = if self.draws_outside { self.begun_ns } else { 0 };
+                        let (ts_ns, activity, weight_ns) = (sample.ts_ns, sample.activity, sample.weight_ns);
+                        let shown = sample.since(since_ns);
+                        // Of a wait that the part begins amid of, what it was for is not told from what that was before.
+                        let waiting = self.waiting.as_mut().filter(|_| shown.weight_ns == weight_ns);
+                        let drawn =
+                            waiting.map_or(&[][..], |waiting| waiting.of_sample(thread, ts_ns, activity));
+                        flame.sample(&named(shown), None, drawn);
                     } else if let Some(spans) = &mut self.spans {
                         spans.sample(sample);
                     }
@@ -822,6 +921,17 @@ impl Played {
                 }
                 // They are read by themselves.
                 Recorded::Wait(_) => {}
+                Recorded::AtEvent(at) => {
+                    if let Some(flame) = &mut self.flame {
+                        let event = at.event;
+                        match at.what {
+                            AtEvent::Sample(sample, key) => {
+                                flame.sample(&named_at(sample, key), Some(event), &[]);
+                            }
+                            AtEvent::Weight(weight) => flame.weight(&weight, event),
+                        }
+                    }
+                }
                 Recorded::Reached(hit, look) => {
                     if let Some(spans) = &mut self.spans {
                         spans.reached(&hit);
@@ -854,6 +964,30 @@ impl Played {
         }
         if let Some(hits) = &mut self.hits {
             hits.keep();
+        }
+    }
+
+    /// Takes the time of intervals off the CPU that lies in the part, of those that were told after it.
+    fn take_going_on(&mut self, records: Vec<Recorded>) {
+        let Some(flame) = &mut self.flame else { return };
+        for record in records {
+            let Recorded::Sample(sample) = record else {
+                continue;
+            };
+            if sample.activity == Activity::OnCpu || sample.begin_ns() >= self.now_ns {
+                continue;
+            }
+            if sample.ts_ns <= self.now_ns {
+                // It was told late.
+                flame.sample(&named(sample.since(self.begun_ns)), None, &[]);
+                continue;
+            }
+            let until = RecordedSample {
+                weight_ns: self.now_ns - sample.begin_ns(),
+                ts_ns: self.now_ns,
+                ..sample
+            };
+            flame.goes_on(&until.since(self.begun_ns));
         }
     }
 
@@ -1041,6 +1175,16 @@ impl Played {
         if self.waiting.is_some() {
             lost.extend(self.lost_waits());
         }
+        for (name, is_drawn) in [
+            (OUTSIDE_DROPPED, off),
+            (AT_EVENTS_DROPPED, times.event().is_some()),
+        ] {
+            let dropped = self.counters.of(name);
+            if is_drawn && dropped > 0 {
+                let sum = lost.entry(DROPPED).or_default();
+                *sum = sum.saturating_add(dropped);
+            }
+        }
         lost.retain(|reason, _| {
             (on || !reason.starts_with("sample_")) && (off || !reason.starts_with("off_cpu_"))
         });
@@ -1153,7 +1297,7 @@ impl Played {
         };
         let counts = SampleCounts {
             sampling,
-            ..SampleCounts::default()
+            events: self.event_counts,
         };
         let mut watchers = Watchers::default();
         let receiver = watchers.add(variant, 0, 0);
@@ -1175,13 +1319,18 @@ pub fn since(begin_ns: u64, ns: u64) -> String {
 
 /// A sample as the thread that names addresses gives it.
 pub fn named(sample: RecordedSample) -> Named {
+    named_at(sample, Key::default())
+}
+
+/// The same of what it was about.
+fn named_at(sample: RecordedSample, key: Key) -> Named {
     Named::Sample {
         event: 0,
         tgid: sample.tgid,
         tid: sample.tid,
         ts_ns: sample.ts_ns,
         weight: sample.weight_ns,
-        key: Key::default(),
+        key,
         activity: sample.activity,
         count: u64::from(!sample.continues),
         spans: sample.spans,

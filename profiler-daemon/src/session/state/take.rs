@@ -103,9 +103,12 @@ impl Session {
                     ..
                 } => {
                     if self.looks_at(*tgid) {
-                        // Samples off the CPU are recorded only inside calls, even where waits need them everywhere.
+                        // Samples off the CPU are recorded only inside calls unless all are asked for, even where waits need them
+                        // everywhere.
                         let is_recorded = *activity == Activity::OnCpu || self.divides();
-                        if let Some(records) = self.records.as_mut().filter(|_| is_recorded) {
+                        if let Some(records) = &mut self.records
+                            && (is_recorded || records.has_off_cpu())
+                        {
                             records.take(record);
                         }
                         if let Some(explain) = &mut self.explain
@@ -133,28 +136,32 @@ impl Session {
                         }
                     }
                 }
-                Named::Weight(weight) => {
-                    if let Some(event) = self.event_of(weight.event) {
-                        let flames = self.flames.values_mut();
-                        flames.for_each(|flame| flame.weight(weight, event));
-                    }
-                }
-                Named::Sample { event: id, tgid, .. } => {
-                    if let Some(event) = self.event_of(*id)
-                        && self.looks_at(*tgid)
-                    {
-                        self.flames
-                            .values_mut()
-                            .for_each(|flame| flame.sample(record, Some(event), &[]));
-                    }
-                }
+                Named::Weight(weight) => self.take_at_event(record, weight.event, weight.tgid),
+                Named::Sample { event: id, tgid, .. } => self.take_at_event(record, *id, *tgid),
             }
         }
     }
 
-    /// The event that samples name so, where one is watched.
+    /// Takes a sample that was taken at an event of this number in a process, or the weight of one.
+    fn take_at_event(&mut self, record: &Named, id: u32, tgid: u32) {
+        let Some(event) = self.event_of(id).filter(|_| self.looks_at(tgid)) else {
+            return;
+        };
+        if let Some(records) = &mut self.records {
+            records.take_at_event(event, record);
+        }
+        for flame in self.flames.values_mut() {
+            match record {
+                Named::Weight(weight) => flame.weight(weight, event),
+                _ => flame.sample(record, Some(event), &[]),
+            }
+        }
+    }
+
+    /// The event that samples name so, where one is watched or recorded.
     fn event_of(&self, id: u32) -> Option<Event> {
-        let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
+        let watched = self.flames.keys().filter_map(|kind| kind.times.event());
+        let mut watched = watched.chain(self.recorded_events());
         let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(id));
         of_tracepoint.or(self.events.of(id))
     }

@@ -19,6 +19,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use profiler_scope::Step;
 use profiler_symbolize::{Frame, Grouping};
 
+pub(in super::super) use self::flame::UNIQUE;
 pub use self::timeline::Closed;
 use super::Session;
 use crate::{

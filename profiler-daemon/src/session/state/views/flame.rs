@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Where what is touched counts once.
-const UNIQUE: Unknown = Unknown {
+pub(in super::super::super) const UNIQUE: Unknown = Unknown {
     by_duration: "pages and blocks that count once cannot be filtered by call duration, as fast and slow calls may touch the same one: remove the condition on it",
     by_return: "pages and blocks that count once cannot be filtered by return value, as calls of both kinds may touch the same one: remove the condition on it",
     at_line: "a flame graph needs a function or a call, not a line: put its function in front of it, as in f/main.cc:1310",
@@ -192,7 +192,7 @@ impl Session {
         self.set_bands();
     }
 
-    /// Takes stacks of these processes at the events whose flame graphs are watched.
+    /// Takes stacks of these processes at the events whose flame graphs are watched, or that are recorded.
     pub fn settle_events(&mut self, engine: &mut Engine, pids: &[u32]) {
         let own = self.pids();
         let pids: Vec<u32> = pids.iter().copied().filter(|pid| own.contains(pid)).collect();
@@ -215,6 +215,7 @@ impl Session {
         let variants = self.streams.flame.variants();
         variants
             .filter_map(|variant| variant.kind.times.event())
+            .chain(self.recorded_events())
             .collect()
     }
 

@@ -1,6 +1,6 @@
 //! The records of a session, while somebody keeps them.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use profiler_scope::Step;
 use profiler_symbolize::Frame;
@@ -8,14 +8,17 @@ use tokio::sync::mpsc;
 
 use super::{Live, Tick, View, syscalls::SYSCALLS, unknown::refuse_unknown};
 use crate::{
-    kernel::{Engine, Times},
+    kernel::{Engine, Event, Times},
     session::{
         command::{Caller, Handle, Purpose},
         cost::monotonic_ns,
         error::{Reason, SessionError},
         picture::FlameTimes,
-        records::{GROUPINGS, Moment, MoreRecords, OffAtFirst, RecordBatch, RecordedScope, Recorder},
+        records::{
+            EventReading, GROUPINGS, Moment, MoreRecords, OffAtFirst, RecordBatch, RecordedScope, Recorder,
+        },
         refusal::kernel_refusal,
+        sampled_events::refuse_missing,
         sampling::Sampling,
         span_losses::SpanLosses,
         state::Session,
@@ -61,6 +64,9 @@ impl View for Records {
                 "a recording of a line needs a session that records hits: make one with `profiler session new --trace`",
             ));
         }
+        for event in &self.more.events {
+            refuse_missing(*event)?;
+        }
         if self.more.syscalls {
             refuse_unrecordable(&session.asked_steps())?;
             if session.watches_calls() {
@@ -79,7 +85,9 @@ impl View for Records {
             running.symbols.dropped(),
             now_ns,
         );
-        let stream = recorder.watch(self.more, &session.records_moment(&tick));
+        let mut events = recorder.events();
+        events.extend(&self.more.events);
+        let stream = recorder.watch(&self.more, &session.records_moment(&tick, &events));
         session.records = Some(recorder);
         if self.more.syscalls {
             session
@@ -99,19 +107,26 @@ impl View for Records {
         &mut session.records
     }
 
-    /// Off the CPU, inside spans alone, unless there are none.
+    /// Off the CPU, inside spans alone, unless all is asked for.
     fn times(session: &Session) -> Times {
-        if session.records.is_none() {
+        let Some(recorder) = &session.records else {
             return Times::default();
-        }
-        let times = if session.divides() {
-            FlameTimes::Both
-        } else {
-            FlameTimes::OnCpu
         };
-        let times = times.sampled(session.divides());
-        let has_waits = session.records.as_ref().is_some_and(Recorder::has_waits);
-        if has_waits { times.or(Times::WAITS) } else { times }
+        let times = if recorder.has_off_cpu() {
+            FlameTimes::Both.sampled(false)
+        } else if session.divides() {
+            FlameTimes::Both.sampled(true)
+        } else {
+            FlameTimes::OnCpu.sampled(false)
+        };
+        let of_events = recorder.events().into_iter();
+        let of_events = of_events.map(|event| FlameTimes::Event(event).sampled(session.divides()));
+        let times = of_events.fold(times, Times::or);
+        if recorder.has_waits() {
+            times.or(Times::WAITS)
+        } else {
+            times
+        }
     }
 
     fn wanted(session: &Session) -> Wanted {
@@ -173,6 +188,11 @@ impl Session {
         self.records.is_some()
     }
 
+    /// The events whose stacks are recorded.
+    pub(in super::super) fn recorded_events(&self) -> BTreeSet<Event> {
+        self.records.as_ref().map(Recorder::events).unwrap_or_default()
+    }
+
     /// Whether its system calls are.
     pub fn records_calls(&self) -> bool {
         self.records.as_ref().is_some_and(Recorder::has_calls)
@@ -231,7 +251,7 @@ impl Session {
             self.look_off_cpu(tick.now_ns);
         }
         self.hand_over_calls(tick.now_ns, tick.is_last());
-        let moment = self.records_moment(tick);
+        let moment = self.records_moment(tick, &self.recorded_events());
         if let Some(recorder) = &mut self.records {
             recorder.publish(&moment);
         }
@@ -244,7 +264,7 @@ impl Session {
         }
     }
 
-    fn records_moment<'a>(&self, tick: &Tick<'a>) -> Moment<'a> {
+    fn records_moment<'a>(&self, tick: &Tick<'a>, events: &BTreeSet<Event>) -> Moment<'a> {
         Moment {
             now_ns: tick.now_ns,
             frames: tick.frames,
@@ -253,6 +273,12 @@ impl Session {
             spans: SpanLosses::now(tick.engine),
             own: self.own_losses(),
             trace: self.trace.losses(),
+            events: (events.iter())
+                .map(|event| EventReading {
+                    event: *event,
+                    counts: self.events.counts(FlameTimes::Event(*event), tick.engine),
+                })
+                .collect(),
             cost: tick.cost,
             ended: tick.ended,
         }
@@ -271,6 +297,9 @@ impl Session {
             } else {
                 Vec::new()
             },
+            // As each who records asks for it.
+            off_cpu: false,
+            events: Vec::new(),
         }
     }
 }

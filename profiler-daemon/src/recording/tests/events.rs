@@ -1,0 +1,157 @@
+//! Samples of events: where other things than time go.
+
+use super::*;
+use crate::{
+    kernel::{Event, EventCounts, Key},
+    session::{AtEvent, EventReading, RecordedAtEvent},
+};
+
+fn event(name: &str) -> Event {
+    Event::parse(name, None, 99).unwrap()
+}
+
+/// Calls of `f` for so many batches. In each, two pages are touched, the first of them always the same; each slow call gives the disk
+/// something that takes 7 ms, which is known a batch later.
+fn with_events(batches: usize) -> Vec<RecordBatch> {
+    let [faults, latency] = ["page-faults", "block-latency"].map(event);
+    let mut target = Target::new();
+    target.scope = Arc::new(RecordedScope {
+        events: vec![faults, latency],
+        ..scope("f")
+    });
+    let mut all = vec![target.first()];
+    let (mut counted, mut under_way) = (EventCounts::default(), None);
+    for _ in 0..batches {
+        let batch = target.next();
+        let mut records: Vec<Recorded> = Vec::new();
+        records.extend(under_way.take());
+        let mut at_event = |sample: &RecordedSample, event: Event, weight_ns: u64, page: u64| {
+            let sample = RecordedSample {
+                weight_ns,
+                ..sample.clone()
+            };
+            let key = Key {
+                space: 0,
+                place: page << 12,
+            };
+            let what = AtEvent::Sample(sample, key);
+            records.push(Recorded::AtEvent(Box::new(RecordedAtEvent { event, what })));
+        };
+        let samples = batch.records.iter().filter_map(|record| match record {
+            Recorded::Sample(sample) => Some(sample),
+            _ => None,
+        });
+        let samples: Vec<&RecordedSample> = samples.collect();
+        for (sample, page) in samples[..2].iter().zip([1, 100 + target.batches]) {
+            at_event(sample, faults, 1, page);
+        }
+        let slow = samples[samples.len() - 1];
+        at_event(slow, latency, 0, target.batches);
+        under_way = Some(Recorded::AtEvent(Box::new(RecordedAtEvent {
+            event: latency,
+            what: AtEvent::Weight(profiler_common::record::Weight {
+                kind: profiler_common::record::WEIGHT,
+                event: 0,
+                tgid: slow.tgid,
+                tid: slow.tid,
+                ts_ns: slow.ts_ns,
+                key: target.batches << 12,
+                weight: 7 * MS,
+            }),
+        })));
+        counted.attempted += 2;
+        counted.limited += 1;
+        // Before the ends of their calls.
+        records.extend(batch.records.iter().cloned());
+        all.push(RecordBatch {
+            records: Arc::new(records),
+            events: Arc::new(vec![EventReading {
+                event: faults,
+                counts: counted,
+            }]),
+            ..batch
+        });
+    }
+    all
+}
+
+fn drawn(replay: &Replay, scope: &str, request: FlameRequest) -> Result<Arc<FlamePicture>, String> {
+    let session = replay.session(scope, 0, u64::MAX)?;
+    replay.flame_of(&session, request)
+}
+
+fn of(name: &str) -> FlameRequest {
+    FlameRequest::of(Grouping::Function, Some(FlameTimes::Event(event(name))))
+}
+
+/// The weight of each innermost function: inside, and outside.
+fn weights(picture: &FlamePicture) -> BTreeMap<String, (u64, u64)> {
+    let weights = picture.picture.weights.iter().map(|weight| {
+        let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+        let function = picture.frames[frame as usize].function.to_string();
+        (function, (weight.inside_ns, weight.outside_ns))
+    });
+    weights.collect()
+}
+
+#[test]
+fn events_are_drawn_by_what_calls_took_and_once_where_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    super::summaries::write_summed(&path, with_events(6).into_iter());
+    let replay = Replay::of(&path);
+    let fast = |inside: u64, outside: u64| BTreeMap::from([("fast".to_owned(), (inside, outside))]);
+    let picture = drawn(&replay, "f", of("page-faults")).unwrap();
+    assert_eq!(weights(&picture), fast(12, 0));
+    assert_eq!((picture.attempted, picture.lost["event_rate_limit"]), (12, 6));
+    let picture = drawn(&replay, "f[>= 5ms]", of("page-faults")).unwrap();
+    assert_eq!(weights(&picture), fast(0, 12));
+    let once = FlameRequest {
+        unique: true,
+        ..of("page-faults")
+    };
+    let picture = drawn(&replay, "f", once).unwrap();
+    assert_eq!(
+        weights(&picture),
+        fast(7, 0),
+        "a page that is touched again is the same"
+    );
+    let refused = drawn(&replay, "f[>= 5ms]", once).unwrap_err();
+    assert!(
+        refused.contains("cannot be filtered by call duration"),
+        "{refused}"
+    );
+
+    // What is told after the call belongs to it; the last has not come.
+    let picture = drawn(&replay, "f[>= 5ms]", of("block-latency")).unwrap();
+    assert_eq!(weights(&picture), [("slow".to_owned(), (5 * 7 * MS, 0))].into());
+    assert_eq!(picture.lost["event_unfinished"], 1);
+
+    // Time is what it is without them.
+    let time = FlameRequest::of(Grouping::Function, None);
+    let plain = folder.path().join("plain");
+    recorded(&plain, 6);
+    let expected = drawn(&Replay::of(&plain), "f[>= 5ms]", time).unwrap();
+    assert_eq!(
+        weights(&drawn(&replay, "f[>= 5ms]", time).unwrap()),
+        weights(&expected)
+    );
+}
+
+#[test]
+fn events_that_were_not_recorded_are_refused_with_those_that_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write(&path, &with_events(1));
+    let refused = drawn(&Replay::of(&path), "f", of("context-switches")).unwrap_err();
+    assert!(
+        refused.contains("There are: page-faults, block-latency"),
+        "{refused}"
+    );
+    recorded(&path, 1);
+    let refused = drawn(&Replay::of(&path), "f", of("page-faults")).unwrap_err();
+    assert!(
+        refused.contains("record them with --costs page-faults"),
+        "{refused}"
+    );
+}
