@@ -182,7 +182,7 @@ const QUESTIONS: [&[&str]; 5] = [
 ];
 
 /// One that is answered when the first part is over.
-const OF_FIRST_PART: &[&str] = &["flame", "--json", "--by", "thread"];
+const OF_FIRST_PART: &[&str] = &["flame", "--json", "--by", "module"];
 
 /// Ends what asks a server; gives how many calls that made, where it is known.
 type End = Box<dyn FnOnce() -> Option<u64>>;

@@ -18,7 +18,7 @@ fn recorded(path: &Path, change: impl Fn(&mut v1::WatchRecordsResponse)) {
     batches.extend((0..4).map(|_| more::next(&mut target)));
     let mut messages = Messages::new(true);
     let mut writer = Writer::begin(Vec::new()).unwrap();
-    for batch in batches.iter() {
+    for batch in &batches {
         let mut message = messages.next(batch);
         if batch.to_ns > batch.from_ns {
             change(&mut message);
