@@ -74,7 +74,6 @@ fn write(path: &Path, steps: Vec<v1::RecordedStep>) {
             ended: Some(v1::Histogram {
                 bucket_deltas: vec![1000],
                 counts: vec![2],
-                ..Default::default()
             }),
             ..Default::default()
         }],

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_recording::{Kind, Reader};
+use profiler_recording::{Chunk, Kind, Reader};
 use profiler_testkit::{
     Random,
     fixture::{Fixture, long_scale, spec},
@@ -209,8 +209,8 @@ fn a_killed_recorder_leaves_what_it_had_written() {
 /// The time that a file's records reach to, once there are any, and whether it ends amid a chunk.
 fn reaches(path: &Path) -> Option<(u64, bool)> {
     let reader = Reader::open(File::open(path).ok()?).ok()?;
-    let records = reader.chunks().filter(|chunk| chunk.kind == Kind::Records);
-    let last = records.filter(|chunk| chunk.to_ns > chunk.from_ns).last()?;
+    let is_record = |chunk: &&Chunk| chunk.kind == Kind::Records && chunk.to_ns > chunk.from_ns;
+    let last = reader.chunks().rfind(is_record)?;
     Some((last.to_ns, reader.cut().is_some()))
 }
 
