@@ -197,6 +197,11 @@ pub struct OffCpuHeader {
     /// How long no thread of its process was on a CPU until it was made runnable; [`OffCpuHeader::NOT_KEPT`] where that was not
     /// asked for.
     pub still_ns: u64,
+    /// The system call that it left the CPU in, as [`crate::system_call::OpenCall::number`];
+    /// [`crate::system_call::NO_CALL`] where it was in none.
+    pub system_call: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
 impl OffCpuHeader {
@@ -204,9 +209,10 @@ impl OffCpuHeader {
     pub const NOT_KEPT: u64 = u64::MAX;
 }
 
-assert_layout!(OffCpuHeader, size 88,
+assert_layout!(OffCpuHeader, size 96,
     kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
-    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72, still_ns at 80);
+    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72, still_ns at 80,
+    system_call at 88, zero at 92);
 
 /// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
 pub mod state {

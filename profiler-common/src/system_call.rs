@@ -25,6 +25,9 @@ assert_layout!(OpenCall, size 32, start_ns at 0, stack at 8, tgid at 16, views a
 /// Mark in a number: a call of the 32-bit interface, which has numbers of its own.
 pub const COMPAT: u32 = 1 << 31;
 
+/// In the place of a number: the thread is in no call.
+pub const NO_CALL: u32 = u32::MAX;
+
 /// What calls are counted by.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -80,6 +80,10 @@ pub struct OffCpu {
     pub still_ns: u64,
     /// How often the thread had left the CPU by then; more where it has come back unseen.
     pub departures: u64,
+    /// [`crate::record::OffCpuHeader::system_call`].
+    pub system_call: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
 /// Whether threads of a process are on CPUs, while it is asked who waits for whom.
@@ -96,10 +100,10 @@ pub struct Presence {
 
 assert_layout!(Presence, size 24, cpus at 0, still_since_ns at 8, still_ns at 16);
 
-assert_layout!(OffCpu, size 88,
+assert_layout!(OffCpu, size 96,
     start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
     waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, awaits_kernel at 60,
-    lock at 64, still_ns at 72, departures at 80);
+    lock at 64, still_ns at 72, departures at 80, system_call at 88, zero at 92);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

@@ -30,7 +30,7 @@ use crate::{
     plain::set,
     presence,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
-    task,
+    system_call, task,
 };
 
 /// Of a map: the key must not be there yet.
@@ -129,6 +129,8 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         },
         still_ns: presence::still_ns(tgid, start_ns),
         departures: task::departures(),
+        system_call: system_call::current(),
+        zero: 0,
     };
     match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
         Ok(()) => return 0,
@@ -253,6 +255,8 @@ pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
             off.still_ns
         };
         set!((*header).still_ns, still_ns);
+        set!((*header).system_call, off.system_call);
+        set!((*header).zero, 0);
         if !state.is_null() {
             open_spans::write(state, (&raw mut (*record).spans).cast(), spans);
         }

@@ -7,14 +7,14 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
-    bpf_ktime_get_ns,
+    bpf_ktime_get_ns, bpf_probe_read_kernel,
     generated::{bpf_get_current_pid_tgid, bpf_loop},
 };
 use profiler_common::{
     counter::Counter,
     limits::MAX_GATES,
     settings::Sampling,
-    system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, MAX_ERROR, OpenCall},
+    system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, MAX_ERROR, NO_CALL, OpenCall},
     thread::ThreadState,
 };
 
@@ -178,6 +178,22 @@ fn watched(tgid: u32) -> Option<u64> {
 fn numbered(number: u64) -> u32 {
     let compat = if task::is_in_compat_call() { COMPAT } else { 0 };
     number as u32 & !COMPAT | compat
+}
+
+/// The call that the current thread is in, with its interface; [`NO_CALL`] where it is in none, or in one of a probe.
+#[inline(never)]
+pub fn current() -> u32 {
+    let address = task::user_registers() + ORIGINAL_AX_OFFSET as u64;
+    // SAFETY: the helper checks the address.
+    let Ok(number) = (unsafe { bpf_probe_read_kernel(address as *const u64) }) else {
+        return NO_CALL;
+    };
+    // -1 after interrupts and exceptions.
+    if number as i64 <= -1 {
+        return NO_CALL;
+    }
+    let number = numbered(number);
+    if is_of_probe(number) { NO_CALL } else { number }
 }
 
 /// `uretprobe` and `uprobe`: the probes' own. Where they return, the kernel has made them look like an exception.

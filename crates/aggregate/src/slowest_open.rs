@@ -24,6 +24,12 @@ pub const MAX_STACKS: usize = 64;
 /// Calls and hits inside one span that are kept; further ones are only counted.
 pub const MAX_CHILDREN: usize = 64;
 
+/// Parts of one span that its thread was off the CPU: the longest are kept, the others are summed up.
+pub const MAX_PERIODS: usize = 256;
+
+/// Such parts of all open spans; beyond it a span gets no more room, and keeps its longest.
+pub const MAX_OPEN_PERIODS: usize = 1 << 20;
+
 /// A call or hit inside a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Child {
@@ -47,6 +53,19 @@ struct Stack {
 
 /// What a thread may do, at most as many things: the caller numbers them.
 pub const ACTIVITIES: usize = 5;
+
+/// A part of a span that its thread was off the CPU, doing one thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Period {
+    /// What it did.
+    pub activity: usize,
+    /// The system call that it was in; the caller numbers them.
+    pub system_call: Option<u32>,
+    /// When that began.
+    pub start_ns: u64,
+    /// How long it took.
+    pub time_ns: u64,
+}
 
 /// Something that a thread did off the CPU, without a break.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +104,30 @@ pub struct OffCpu {
     pub count: u64,
     /// The longest that it did one thing; of equals the first.
     pub longest: Option<Wait>,
+    /// The longest parts of it, in no order.
+    pub periods: Vec<Period>,
+    /// Parts beyond those.
+    pub left_out: u64,
+    /// Their time.
+    pub left_out_ns: u64,
+}
+
+impl OffCpu {
+    /// Keeps a part, if it is among the longest; whether it needed room of its own.
+    fn keep(&mut self, period: Period, has_room: bool) -> bool {
+        if has_room && self.periods.len() < MAX_PERIODS {
+            self.periods.push(period);
+            return true;
+        }
+        let shortest = self.periods.iter_mut().min_by_key(|known| known.time_ns);
+        let gone = match shortest {
+            Some(shortest) if shortest.time_ns < period.time_ns => std::mem::replace(shortest, period),
+            _ => period,
+        };
+        self.left_out += 1;
+        self.left_out_ns += gone.time_ns;
+        false
+    }
 }
 
 /// What is known of one span beyond its end. `E` is what was read where it began.
@@ -175,6 +218,8 @@ pub struct OpenSpans<E> {
     threads: HashMap<ThreadId, Thread<E>>,
     count: usize,
     max_open: usize,
+    /// Parts off the CPU that are kept of all of them.
+    periods: usize,
     left_out: LeftOut,
     gone: GoneThreads,
 }
@@ -193,6 +238,7 @@ impl<E> OpenSpans<E> {
             threads: HashMap::new(),
             count: 0,
             max_open,
+            periods: 0,
             left_out: LeftOut::default(),
             gone: GoneThreads::default(),
         }
@@ -225,17 +271,19 @@ impl<E> OpenSpans<E> {
     }
 
     /// Takes what the thread did in a span off the CPU. `count` is 0 of what it went on to do before it was back.
-    pub fn wait(
-        &mut self,
-        thread: ThreadId,
-        sequence: u64,
-        (activity, count): (usize, u64),
-        (start_ns, end_ns): (u64, u64),
-        at: WaitedAt<'_>,
-    ) {
-        let off_cpu = &mut self.of(thread, sequence, end_ns).off_cpu;
-        let time_ns = end_ns.saturating_sub(start_ns);
+    pub fn wait(&mut self, thread: ThreadId, sequence: u64, period: Period, count: u64, at: WaitedAt<'_>) {
+        let Period {
+            activity,
+            start_ns,
+            time_ns,
+            ..
+        } = period;
+        let has_room = self.periods < MAX_OPEN_PERIODS;
+        let off_cpu = &mut self
+            .of(thread, sequence, start_ns.saturating_add(time_ns))
+            .off_cpu;
         off_cpu.count += count;
+        let needs_room = off_cpu.keep(period, has_room);
         if let Some(sum_ns) = off_cpu.times_ns.get_mut(activity) {
             *sum_ns += time_ns;
         }
@@ -250,6 +298,7 @@ impl<E> OpenSpans<E> {
                 ended_by: at.ended_by.cloned(),
             });
         }
+        self.periods += usize::from(needs_room);
     }
 
     /// Takes what was read where a span began.
@@ -289,6 +338,7 @@ impl<E> OpenSpans<E> {
         let at = known.spans.iter().rposition(|(number, _)| *number == sequence)?;
         let (_, gathered) = known.spans.remove(at);
         self.count -= 1;
+        self.periods -= gathered.off_cpu.periods.len();
         if known.spans.is_empty() {
             self.threads.remove(&thread);
         }
@@ -326,6 +376,7 @@ impl<E> OpenSpans<E> {
                 let (_, oldest) = known.spans.remove(0);
                 // Others may have ended long ago, too fast to be recorded.
                 self.left_out.open_full += u64::from(oldest.asks_for_end());
+                self.periods -= oldest.off_cpu.periods.len();
                 self.count -= 1;
             }
             self.count += 1;
@@ -358,6 +409,8 @@ impl<E> OpenSpans<E> {
             return 0;
         };
         self.count -= known.spans.len();
+        let periods = known.spans.iter().map(|(_, span)| span.off_cpu.periods.len());
+        self.periods -= periods.sum::<usize>();
         let lost = known.spans.iter().filter(|(_, span)| span.asks_for_end());
         lost.count() as u64
     }
@@ -411,11 +464,17 @@ mod tests {
             (1, 1, 20, 30, 21),
             (2, 1, 40, 51, 22),
         ] {
+            let period = Period {
+                activity,
+                system_call: Some(7),
+                start_ns,
+                time_ns: end_ns - start_ns,
+            };
             open.wait(
                 THREAD,
                 3,
-                (activity, count),
-                (start_ns, end_ns),
+                period,
+                count,
                 WaitedAt {
                     lines: &ids(&[line]),
                     lock: None,
@@ -428,6 +487,9 @@ mod tests {
             times_ns,
             count,
             longest,
+            periods,
+            left_out,
+            ..
         } = gathered.off_cpu;
         assert_eq!((times_ns, count), ([0, 20, 11, 0, 5], 3));
         let expected = Wait {
@@ -439,6 +501,42 @@ mod tests {
             ended_by: Some(Waker::Unseen),
         };
         assert_eq!((longest, gathered.samples), (Some(expected), 0));
+        let parts: Vec<_> = periods.iter().map(|part| (part.start_ns, part.time_ns)).collect();
+        assert_eq!((parts, left_out), (vec![(0, 10), (10, 5), (20, 10), (40, 11)], 0));
+        assert_eq!(open.periods, 0, "what has ended needs no room");
+    }
+
+    #[test]
+    fn the_longest_parts_are_kept_and_the_others_summed_up() {
+        let mut open = OpenSpans::<()>::default();
+        let at = WaitedAt {
+            lines: &[],
+            lock: None,
+            ended_by: None,
+        };
+        for number in 0..1000 {
+            let period = Period {
+                activity: 1,
+                system_call: None,
+                start_ns: number * 1000,
+                time_ns: number,
+            };
+            open.wait(THREAD, 3, period, 1, at);
+        }
+        assert_eq!(open.periods, MAX_PERIODS);
+        let off_cpu = open.end(THREAD, 3).unwrap().off_cpu;
+        let kept_ns: Vec<u64> = off_cpu.periods.iter().map(|part| part.time_ns).collect();
+        let left_out = 1000 - MAX_PERIODS as u64;
+        assert_eq!(kept_ns.iter().min(), Some(&left_out));
+        assert_eq!(
+            (off_cpu.left_out, off_cpu.left_out_ns),
+            (left_out, (0..left_out).sum())
+        );
+        assert_eq!(
+            off_cpu.times_ns[1],
+            kept_ns.iter().sum::<u64>() + off_cpu.left_out_ns
+        );
+        assert_eq!(open.periods, 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod by_value;
 pub mod by_value_json;
+pub mod course;
 pub mod durations;
 pub mod escape;
 pub mod estimate;

@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use profiler_proto::v1;
 
-use super::{escape::terminal, text, trace, units, waits};
+use super::{course, escape::terminal, source_names::cut, text, trace, units, waits};
 use crate::{
     live::line::{Line, Style},
     state::spans::{EndedBy, SpansState},
@@ -13,6 +13,8 @@ use crate::{
 /// How much is said of each call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Detail {
+    /// Lines of what its thread did off the CPU, at most.
+    pub course: usize,
     /// Lines of what is inside, at most.
     pub children: usize,
     /// Lines of its stack, at most.
@@ -22,6 +24,7 @@ pub struct Detail {
 impl Detail {
     /// Everything.
     pub const FULL: Self = Self {
+        course: usize::MAX,
         children: usize::MAX,
         frames: usize::MAX,
     };
@@ -32,7 +35,11 @@ impl Detail {
         let each = rows / spans.max(1);
         // A line for the call itself, one for what it did, one that the stack begins with.
         let room = each.saturating_sub(3);
+        // Where there is room for the call as a whole, and three things that it did.
+        let course = if room >= 10 { 4 } else { 0 };
+        let room = room - course;
         Self {
+            course,
             children: room / 2,
             frames: room - room / 2,
         }
@@ -51,6 +58,7 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
         if detail.frames > 0 {
             lines.extend(times(span));
         }
+        lines.extend(course(span, detail.course));
         lines.extend(children(span, detail.children));
         lines.extend(places(state, span, detail.frames));
     }
@@ -113,6 +121,33 @@ pub fn times(span: &v1::Span) -> Vec<Line> {
         .map(|(what, ns)| format!("{} {what}", units::duration(ns as f64)))
         .collect();
     indented(vec![Line::of(Style::Plain, parts.join(", "))], "time:")
+}
+
+/// Columns of a call, from its beginning to its end.
+const COURSE: usize = 32;
+
+/// Columns of what a bar is of.
+const LABEL: usize = 34;
+
+/// A call from its beginning to its end: where its thread was on the CPU, and below what it did where it was not.
+fn course(span: &v1::Span, most: usize) -> Vec<Line> {
+    let Some(room) = most.checked_sub(1).filter(|_| !span.off_cpu.is_empty()) else {
+        return Vec::new();
+    };
+    let line = |words: &str, style, bars: String| {
+        Line::of(Style::Plain, format!("{:<LABEL$} ", cut(words, LABEL))).and(style, bars)
+    };
+    let on_cpu = "█ on the CPU, ░ off it";
+    let mut lines = vec![line(on_cpu, Style::Bar, course::whole(span, COURSE))];
+    let kinds = course::kinds(span);
+    let drawn = kinds.iter().take(room);
+    lines.extend(drawn.map(|kind| line(&kind.words(), Style::SlowBar, kind.bars(span.duration_ns, COURSE))));
+    if kinds.len() <= room
+        && let Some(left_out) = course::left_out(span)
+    {
+        lines.push(Line::of(Style::Faint, left_out));
+    }
+    indented(lines, "course:")
 }
 
 /// Where a call waited longest, and where most samples of it are: what took longer comes first, and alone where there is no
@@ -357,7 +392,7 @@ pub fn summary(state: &SpansState, elapsed: Duration) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::render::trace::tests::value;
+    use crate::render::{course::tests::period, trace::tests::value};
     use proptest::prelude::*;
 
     /// Twenty milliseconds for a lock, ended by another thread.
@@ -429,6 +464,13 @@ pub(crate) mod tests {
                     }),
                     waits: 3,
                     longest_wait: Some(longest_wait()),
+                    off_cpu: vec![
+                        period(v1::Activity::Sleeping, 1, 20, "futex"),
+                        period(v1::Activity::Runnable, 21, 1, "futex"),
+                        period(v1::Activity::Sleeping, 24, 5, ""),
+                    ],
+                    off_cpu_left_out: 2,
+                    off_cpu_left_out_ns: 90_000,
                     ..Default::default()
                 },
                 v1::Span {
@@ -483,6 +525,11 @@ pub(crate) mod tests {
             [
                 "#1  31.0 ms  handle_request  at 2.041337 s  thread worker-1 4631  n=7",
                 "    time:   5.90 ms on the CPU, 25.0 ms sleeping, 100 µs runnable",
+                "    course: █ on the CPU, ░ off it             █░░░░░░░░░░░░░░░░░░░░░░██░░░░░██",
+                "            futex [sleeping]  20.0 ms           █████████████████████",
+                "            [sleeping]  5.00 ms                                        ██████",
+                "            [runnable]  1.00 ms                                     ██",
+                "            … and 2 shorter times off the CPU, 90.0 µs in all",
                 "    inside:   +12.0 µs  main.cc:1310",
                 "              +1.20 ms  recv@main.cc:1312  3.10 ms",
                 "    wait:   20.0 ms [sleeping] [lock 0x7f00 in [heap]] at +1.50 ms, the longest of 3",

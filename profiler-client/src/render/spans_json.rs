@@ -6,6 +6,7 @@ use profiler_proto::v1;
 use serde_json::{Value, json};
 
 use super::{
+    course,
     json::{SCHEMA, integer, known, line},
     trace_json::{frame, push_values},
     waits_json,
@@ -79,6 +80,9 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
         "stack_samples": integer(span.stack_samples),
         "times_ns": span.times.as_ref().map(times),
         "waits": integer(span.waits),
+        "off_cpu": span.off_cpu.iter().map(period).collect::<Vec<_>>(),
+        "off_cpu_left_out": integer(span.off_cpu_left_out),
+        "off_cpu_left_out_ns": integer(span.off_cpu_left_out_ns),
         "longest_wait": span.longest_wait.as_ref().map(|wait| {
             json!({
                 "activity": wait.activity,
@@ -94,6 +98,16 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
     lines.push(',');
     lines.push_str(tail.strip_prefix('{').unwrap_or(&tail));
     lines.push('\n');
+}
+
+/// A part of a call that its thread was off the CPU.
+fn period(period: &v1::SpanPeriod) -> Value {
+    json!({
+        "activity": course::activity(period),
+        "offset_ns": integer(period.offset_ns),
+        "time_ns": integer(period.time_ns),
+        "system_call": known(&period.system_call),
+    })
 }
 
 /// A thread, or the function of an interrupt.
@@ -158,6 +172,9 @@ mod tests {
                 "stack_samples",
                 "times_ns",
                 "waits",
+                "off_cpu",
+                "off_cpu_left_out",
+                "off_cpu_left_out_ns",
                 "longest_wait"
             ]
         );
@@ -188,6 +205,20 @@ mod tests {
         assert_eq!(
             objects[0]["times_ns"],
             json!({"on_cpu": 5_900_000, "sleeping": 25_000_000, "uninterruptible": 0, "stopped": 0, "runnable": 100_000})
+        );
+        assert_eq!(
+            (&objects[0]["off_cpu"][0], &objects[0]["off_cpu"][2]),
+            (
+                &json!({"activity": "sleeping", "offset_ns": 1_000_000, "time_ns": 20_000_000, "system_call": "futex"}),
+                &json!({"activity": "sleeping", "offset_ns": 24_000_000, "time_ns": 5_000_000, "system_call": null}),
+            )
+        );
+        assert_eq!(
+            (
+                &objects[0]["off_cpu_left_out"],
+                &objects[0]["off_cpu_left_out_ns"]
+            ),
+            (&json!(2), &json!(90_000))
         );
         let wait = &objects[0]["longest_wait"];
         assert_eq!(

@@ -269,6 +269,12 @@ fn spans() -> v1::WatchSpansResponse {
         offset_ns,
         duration_ns,
     };
+    let off_cpu = |activity: v1::Activity, offset_ms: u64, time_ms: u64, system_call: &str| v1::SpanPeriod {
+        activity: activity.into(),
+        offset_ns: offset_ms * 1_000_000,
+        time_ns: time_ms * 1_000_000,
+        system_call: system_call.into(),
+    };
     v1::WatchSpansResponse {
         scope: "handle[>= p95]".into(),
         spans: vec![
@@ -294,6 +300,11 @@ fn spans() -> v1::WatchSpansResponse {
                     stack: vec![1, 2, 3],
                     ..Default::default()
                 }),
+                off_cpu: vec![
+                    off_cpu(v1::Activity::Sleeping, 1, 3, HOSTILE),
+                    off_cpu(v1::Activity::Sleeping, 5, 10, "read"),
+                    off_cpu(v1::Activity::Sleeping, 17, 1, "read"),
+                ],
                 ..span(7_000_000_000, 20_000_000)
             },
             span(6_000_000_000, 4_000_000),

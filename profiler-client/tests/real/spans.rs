@@ -1,6 +1,6 @@
 //! `profiler spans` on a real target, whose slow calls are known by their number.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     command::{Running, objects, profiler, run, through},
@@ -153,4 +153,89 @@ fn what_has_no_duration_is_refused_with_the_reason() {
     ]))
     .status(0);
     assert_eq!(target.finish().status, Some(0));
+}
+
+/// What `courses` says of its calls.
+fn courses(output: &str) -> Vec<Value> {
+    let said = output.lines().filter_map(|line| line.strip_prefix("course "));
+    said.map(|course| serde_json::from_str(course).unwrap()).collect()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// A call of `courses` is drawn with its nap and its read where its own clock has them.
+#[test]
+#[ignore = "needs root"]
+fn a_call_has_its_waits_where_the_target_has_them() {
+    const NAP_NS: u64 = 8_000_000;
+    let mut target = Fixture::start("courses", &["10".to_owned()]);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let arguments = [
+        "spans", "-p", &pid, "serve", "-n", "50", "--window", "60", "--json",
+    ];
+    let command = Running::start(through(&daemon.socket, &arguments));
+    daemon.until_watched();
+    assert_eq!(target.run()["serve"].calls, 30);
+    let ended = daemon.end(command);
+    let courses = courses(&target.finish().output);
+    let mut objects = ended.objects();
+    let summary = objects.pop().unwrap();
+    assert_eq!((objects.len(), courses.len()), (30, 30), "{summary}");
+    // Some kernels hide threads of their own, and so who comes after those.
+    let lost = summary["lost"].as_object().unwrap();
+    assert!(lost.keys().all(|reason| reason == "off_cpu_unseen"), "{lost:?}");
+    let (mut naps, mut reads) = (0, 0);
+    for course in &courses {
+        let begun_ns = number(&course["begun_ns"]);
+        let ended_ns = number(&course["ended_ns"]);
+        let is_it = |span: &&Value| {
+            span["tid"] == course["tid"] && (begun_ns..ended_ns).contains(&number(&span["ts_ns"]))
+        };
+        let [span] = objects.iter().filter(is_it).collect::<Vec<_>>()[..] else {
+            panic!("{course}")
+        };
+        let ts_ns = number(&span["ts_ns"]);
+        let mut last_ns = ts_ns;
+        let mut sums = [0; 4];
+        for period in span["off_cpu"].as_array().unwrap() {
+            let from_ns = ts_ns + number(&period["offset_ns"]);
+            let to_ns = from_ns + number(&period["time_ns"]);
+            assert!(last_ns <= from_ns && to_ns <= ended_ns, "{span}");
+            last_ns = to_ns;
+            let activity = period["activity"].as_str().unwrap();
+            let words = ["sleeping", "uninterruptible", "stopped", "runnable"];
+            let at = words.iter().position(|word| *word == activity).unwrap();
+            sums[at] += to_ns - from_ns;
+            let within = |times: &Value| number(&times[0]) <= from_ns && to_ns <= number(&times[1]);
+            match (activity, period["system_call"].as_str()) {
+                ("sleeping", Some("clock_nanosleep" | "nanosleep")) => {
+                    assert!(within(&course["nap"]), "{course} {period}");
+                    assert!(to_ns >= number(&course["nap"][0]) + NAP_NS, "{course} {period}");
+                    naps += 1;
+                }
+                ("sleeping", Some("read")) => {
+                    assert!(within(&course["read"]), "{course} {period}");
+                    reads += 1;
+                }
+                ("sleeping", call) => panic!("{call:?}: {span}"),
+                _ => {}
+            }
+        }
+        assert_eq!(span["off_cpu_left_out"], 0);
+        // Each time is one of these.
+        let times = times_off_cpu(span);
+        assert_eq!(sums, times, "{span}");
+    }
+    // A thread that gets no CPU in time finds its timer gone off already.
+    println!("{naps} naps and {reads} reads of 30 calls; {lost:?}");
+    assert!(naps > 20 && reads > 20, "{naps} {reads}");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Times off the CPU of a call.
+fn times_off_cpu(span: &Value) -> [u64; 4] {
+    ["sleeping", "uninterruptible", "stopped", "runnable"].map(|word| number(&span["times_ns"][word]))
 }

@@ -16,6 +16,7 @@ use super::{
     KernelError,
     ring::Reader,
     shared_stacks::{SharedStack, SharedStacks},
+    system_calls::CallNumber,
     tracepoints::{self, Place},
 };
 
@@ -74,6 +75,8 @@ pub struct Interval {
     pub asks_waker: bool,
     /// The address of the futex that it waited for, where it was one: of a lock, a semaphore, a condition variable.
     pub lock: Option<NonZeroU64>,
+    /// The system call that it left the CPU in.
+    pub system_call: Option<CallNumber>,
     /// How long no thread of its process was on a CPU until it could run; `None` where that was not asked for.
     pub still_ns: Option<u64>,
     /// Spans that were open, outermost first.
@@ -147,6 +150,7 @@ impl StillOff {
             lock,
             _still_ns,
             _departures,
+            system_call,
         ] = self.words;
         let (tgid, _spans) = halves(of_process);
         let (state, waker_tid) = halves(of_state);
@@ -164,6 +168,7 @@ impl StillOff {
         for word in [waker_stack, lock, OffCpuHeader::NOT_KEPT] {
             bytes.extend(word.to_ne_bytes());
         }
+        bytes.extend(system_call.to_ne_bytes());
         let interval = stacks.interval(&bytes)?;
         Some(Interval {
             goes_on: true,
@@ -228,6 +233,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     let (left_in, waker_tid, waker_tgid, asks_waker) =
         (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
     let (waker_stack, lock, still_ns) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let (system_call, _zero) = (reader.u32()?, reader.u32()?);
     let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
     // Clocks of two CPUs may differ by a little.
     let end_ns = end_ns.max(start_ns);
@@ -251,6 +257,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
         waker_stack: None,
         asks_waker: asks_waker != 0,
         lock: NonZeroU64::new(lock),
+        system_call: CallNumber::of_thread(system_call),
         still_ns: (still_ns != OffCpuHeader::NOT_KEPT).then_some(still_ns),
         spans,
         stack: None,
@@ -259,7 +266,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     Some((interval, [stack, waker_stack]))
 }
 
-const _: () = assert!(size_of::<OffCpuHeader>() == 88);
+const _: () = assert!(size_of::<OffCpuHeader>() == 96);
 
 /// What a thread does that left the CPU in this state of the kernel's.
 fn activity_of(left_in: u32) -> Activity {
@@ -386,7 +393,7 @@ mod tests {
     fn what_goes_on_is_read_as_the_programs_keep_it() {
         let of_state = |woken_ns: u64, state: u32| StillOff {
             tid: u32::MAX,
-            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3],
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3, 202],
         };
         let stacks = &mut SharedStacks::default();
         let mut so_far = |woken_ns, state| of_state(woken_ns, state).so_far(stacks, 500).unwrap();
@@ -395,6 +402,7 @@ mod tests {
         assert_eq!(times, (100, 500, 7, u32::MAX));
         assert!(sleeps.goes_on && sleeps.asks_waker && sleeps.waker.is_none());
         assert_eq!(sleeps.lock, NonZeroU64::new(0x1000));
+        assert_eq!(sleeps.system_call.map(|call| call.number), Some(202));
         let parts = |interval: Interval| interval.parts().collect::<Vec<_>>();
         assert_eq!(parts(sleeps), [(Activity::Sleeping, 400)]);
         assert_eq!(parts(so_far(0, state::PREEMPTED)), [(Activity::Runnable, 400)]);

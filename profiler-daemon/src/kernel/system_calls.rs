@@ -6,6 +6,7 @@
 //! See `docs/internals/system-calls.md` for how system calls are counted.
 
 use std::{
+    borrow::Cow,
     mem::offset_of,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -16,7 +17,7 @@ use aya::{
     maps::{HashMap, MapData},
 };
 use memmap2::MmapRaw;
-use profiler_common::system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, OpenCall};
+use profiler_common::system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, NO_CALL, OpenCall};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::{
@@ -24,6 +25,7 @@ use super::{
     counts::{half, map, word},
     tracepoints::{self, Place},
 };
+use crate::abi;
 
 /// What is attached, in this order: no call is seen to begin whose end is not.
 pub(super) const PLACES: [Place; 2] = [("syscall_exit", "sys_exit"), ("syscall_enter", "sys_enter")];
@@ -45,6 +47,39 @@ impl CallNumber {
         Self {
             number: number & !COMPAT,
             is_32_bit: number & COMPAT != 0,
+        }
+    }
+
+    /// What a thread is in, as the programs say it.
+    #[must_use]
+    pub fn of_thread(number: u32) -> Option<Self> {
+        (number != NO_CALL).then(|| Self::new(number))
+    }
+
+    /// As the programs say it.
+    #[must_use]
+    pub fn in_programs(self) -> u32 {
+        self.number | if self.is_32_bit { COMPAT } else { 0 }
+    }
+
+    /// As recordings have it: 0 for none.
+    #[must_use]
+    pub fn recorded(call: Option<Self>) -> u32 {
+        call.map_or(NO_CALL, Self::in_programs).wrapping_add(1)
+    }
+
+    /// What is recorded so.
+    #[must_use]
+    pub fn of_recorded(number: u32) -> Option<Self> {
+        Self::of_thread(number.wrapping_sub(1))
+    }
+
+    /// Its name; of one that is newer than the tables its number.
+    #[must_use]
+    pub fn name(self) -> Cow<'static, str> {
+        match abi::system_call(self.number, self.is_32_bit) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("syscall_{}", self.number)),
         }
     }
 }

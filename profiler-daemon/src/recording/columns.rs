@@ -33,6 +33,7 @@ struct Place {
     line: u32,
     activity: i32,
     incomplete: bool,
+    system_call: u32,
 }
 
 /// A span in the columns, when it began being counted as [`Threads::now_ns`] is.
@@ -143,6 +144,7 @@ impl ColumnWriter {
             line_node,
             incomplete,
             spans,
+            system_call,
         } = sample;
         let now_ns = threads.now_ns.wrapping_add(*after_ns);
         let (of_thread, expected_ns) = threads.of(*thread, threads.weight(*weight_ns));
@@ -180,6 +182,7 @@ impl ColumnWriter {
             line: *line_node,
             activity: *activity,
             incomplete: *incomplete,
+            system_call: *system_call,
         };
         self.place(place, columns);
     }
@@ -198,6 +201,7 @@ impl ColumnWriter {
                 .push(place.line.wrapping_sub(place.function).cast_signed());
             columns.place_activities.push(place.activity);
             columns.place_incomplete.push(place.incomplete.into());
+            columns.place_system_calls.push(place.system_call);
         }
     }
 }
@@ -273,6 +277,7 @@ fn leave_out(columns: &mut v1::RecordColumns) {
     zeros(&mut columns.place_lines);
     zeros(&mut columns.place_activities);
     zeros(&mut columns.place_incomplete);
+    zeros(&mut columns.place_system_calls);
     zeros(&mut columns.weights_ns);
     zeros(&mut columns.continues);
     zeros(&mut columns.span_counts);
@@ -387,6 +392,7 @@ impl ColumnReader {
         let mut lines = Column::of(std::mem::take(&mut columns.place_lines));
         let mut activities = Column::of(std::mem::take(&mut columns.place_activities));
         let mut incomplete = Column::of(std::mem::take(&mut columns.place_incomplete));
+        let mut system_calls = Column::of(std::mem::take(&mut columns.place_system_calls));
         for function in functions {
             let before = self.places.last().copied().unwrap_or_default();
             let function = before.function.wrapping_add(function.cast_unsigned());
@@ -395,6 +401,7 @@ impl ColumnReader {
                 line: function.wrapping_add(lines.next()?.cast_unsigned()),
                 activity: activities.next()?,
                 incomplete: incomplete.next()? != 0,
+                system_call: system_calls.next()?,
             });
         }
         Ok(())
@@ -528,6 +535,7 @@ impl<'a> Unpacking<'a> {
             line_node: place.line,
             incomplete: place.incomplete,
             spans,
+            system_call: place.system_call,
         })
     }
 

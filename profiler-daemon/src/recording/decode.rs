@@ -25,7 +25,7 @@ use super::{
     events, values,
 };
 use crate::{
-    kernel::{Activity, Event, HitCounts, ProbeCounts},
+    kernel::{Activity, CallNumber, Event, HitCounts, ProbeCounts},
     session::{
         Cost, EventReading, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded,
         RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample,
@@ -365,6 +365,7 @@ impl Decoder {
             activity,
             continues: sample.continues,
             stacks,
+            system_call: CallNumber::of_recorded(sample.system_call),
             task,
             complete: !sample.incomplete,
             spans: spans(sample, ts_ns),

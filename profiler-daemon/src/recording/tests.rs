@@ -167,6 +167,7 @@ impl Target {
                 weight_ns: 10 * MS,
                 activity: Activity::OnCpu,
                 continues: false,
+                system_call: None,
                 task: Some(self.task),
                 stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.clone()),
                 complete: true,

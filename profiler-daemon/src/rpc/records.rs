@@ -21,7 +21,7 @@ use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
 use super::{convert, flame_delta::frame, latency_delta::histogram, trace::traced_place};
 use crate::{
-    kernel::{Activity, Event, EventCounts, HitCounts, Key, Pace, ProbeCounts},
+    kernel::{Activity, CallNumber, Event, EventCounts, HitCounts, Key, Pace, ProbeCounts},
     recording::{MAX_COUNT, values},
     session::{
         AT_EVENTS_DROPPED, AtEvent, CALLS_DROPPED, Ending, HitReading, OUTSIDE_DROPPED, OffAtFirst,
@@ -401,6 +401,7 @@ impl Told {
             function_node: function,
             line_node: line,
             incomplete: !sample.complete,
+            system_call: CallNumber::recorded(sample.system_call),
             spans: (sample.spans.iter())
                 .map(|open| span(open, sample.ts_ns))
                 .collect(),
@@ -848,7 +849,8 @@ fn calls(reading: &ProbeReading, before: Option<&ProbeReading>) -> Option<v1::Co
     (calls != nothing).then_some(calls)
 }
 
-fn activity(activity: Activity) -> v1::Activity {
+/// What a thread did.
+pub fn activity(activity: Activity) -> v1::Activity {
     match activity {
         // The usual one takes no room.
         Activity::OnCpu => v1::Activity::Unspecified,

@@ -6,10 +6,10 @@ use profiler_aggregate::{ThreadId, calltree::FrameId, slowest::MAX_SHOWN, waits:
 use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
-use super::{arguments, convert, flame_delta, thread_names::ThreadNames, trace, waits};
+use super::{arguments, convert, flame_delta, records, thread_names::ThreadNames, trace, waits};
 use crate::{
     kernel::Activity,
-    session::{Ending, SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
+    session::{Ending, SessionError, SlowSpan, SpanChild, SpanPeriod, SpanWait, SpansPicture},
 };
 
 /// Spans in a message, where nobody said how many.
@@ -117,6 +117,7 @@ fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
         times,
         waits,
         longest_wait,
+        off_cpu,
     } = span;
     v1::Span {
         ts_ns: *start_ns,
@@ -151,6 +152,24 @@ fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
         ),
         waits: *waits,
         longest_wait: longest_wait.as_ref().map(|longest| wait(longest, frames)),
+        off_cpu: off_cpu.periods.iter().map(period).collect(),
+        off_cpu_left_out: off_cpu.left_out,
+        off_cpu_left_out_ns: off_cpu.left_out_ns,
+    }
+}
+
+fn period(period: &SpanPeriod) -> v1::SpanPeriod {
+    let SpanPeriod {
+        activity,
+        offset_ns,
+        time_ns,
+        system_call,
+    } = *period;
+    v1::SpanPeriod {
+        activity: records::activity(activity).into(),
+        offset_ns,
+        time_ns,
+        system_call: system_call.map_or_else(String::new, |call| call.name().into_owned()),
     }
 }
 

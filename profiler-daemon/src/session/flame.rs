@@ -195,6 +195,7 @@ impl Flame {
             complete,
             goes_on: _,
             lock: _,
+            system_call: _,
             task: _,
         } = sample
             && self.kind.times.event() == at

@@ -37,7 +37,7 @@ use super::{
     symbols::{Named, NamedStack, NamedWait, Task},
     trace::TraceLosses,
 };
-use crate::kernel::{Activity, Event, EventCounts, Hit, HitCounts, Key, ProbeCounts};
+use crate::kernel::{Activity, CallNumber, Event, EventCounts, Hit, HitCounts, Key, ProbeCounts};
 
 /// Batches that may wait for one reader; it misses the records of those beyond, counted.
 const MAX_WAITING: usize = 32;
@@ -208,6 +208,8 @@ pub struct RecordedSample {
     pub continues: bool,
     /// Where, in each of the recorded groupings.
     pub stacks: Stacks,
+    /// The system call that it left the CPU in.
+    pub system_call: Option<CallNumber>,
     /// What its thread is called, where that is known.
     pub task: Option<Task>,
     /// Whether its stack reaches a known root.
@@ -233,6 +235,7 @@ impl RecordedSample {
             complete,
             goes_on: _,
             lock: _,
+            system_call,
             task,
         } = named
         else {
@@ -246,6 +249,7 @@ impl RecordedSample {
             activity: *activity,
             continues: *count == 0,
             stacks: stacks.clone(),
+            system_call: *system_call,
             task: *task,
             complete: *complete,
             spans: spans.clone(),

@@ -19,7 +19,7 @@ use profiler_common::{
 use self::layout::Shown;
 pub use self::{
     layout::{Layout, inside_left_out, program_losses, values_left_out},
-    picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times},
+    picture::{SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanWait, SpansPicture, SpansRequest, Times},
 };
 use super::{
     flame::Moment,
@@ -27,13 +27,13 @@ use super::{
     symbols::Named,
     trace::{self, TracedValue},
 };
-use crate::kernel::{Activity, Hit, ReadValue};
+use crate::kernel::{Activity, CallNumber, Hit, ReadValue};
 use profiler_aggregate::{
     ThreadId,
     histogram::Histogram,
     slots::WindowConfig,
     slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
-    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, WaitedAt},
+    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, Period, WaitedAt},
     threshold::Band,
     waits::{Wait, Waker},
     watched::Watched,
@@ -217,6 +217,7 @@ impl Spans {
             spans,
             stacks,
             lock,
+            system_call,
             ..
         } = sample
         else {
@@ -234,8 +235,12 @@ impl Spans {
                 if *activity == Activity::OnCpu {
                     self.open.sample(thread, span.sequence, *ts_ns, functions, lines);
                 } else {
-                    let did = (activity.number(), *count);
-                    let from_to = (ts_ns.saturating_sub(*weight), *ts_ns);
+                    let period = Period {
+                        activity: activity.number(),
+                        system_call: system_call.map(CallNumber::in_programs),
+                        start_ns: ts_ns.saturating_sub(*weight),
+                        time_ns: *weight,
+                    };
                     let last = self.last_wait.as_ref().filter(|last| {
                         *activity != Activity::Runnable && (last.thread, last.woken_ns) == (thread, *ts_ns)
                     });
@@ -244,7 +249,7 @@ impl Spans {
                         lock: *lock,
                         ended_by: last.map(|last| &last.by),
                     };
-                    self.open.wait(thread, span.sequence, did, from_to, at);
+                    self.open.wait(thread, span.sequence, period, *count, at);
                 }
             }
         }
@@ -367,6 +372,7 @@ impl Spans {
                 times: sampled.then(|| times(duration_ns, &before.off_cpu)),
                 waits,
                 longest_wait: longest_wait(end, &before),
+                off_cpu: periods(end, &before.off_cpu),
                 ..slow_span(end, shown, behind, &before)
             })
         });
@@ -517,6 +523,26 @@ fn slow_span(
         times: None,
         waits: 0,
         longest_wait: None,
+        off_cpu: SpanPeriods::default(),
+    }
+}
+
+/// When the thread was off the CPU in a call, in the order of time.
+fn periods(end: &SpanEnd, off_cpu: &OffCpu) -> SpanPeriods {
+    let period = |period: &Period| {
+        Some(SpanPeriod {
+            activity: *Activity::ALL.get(period.activity)?,
+            offset_ns: period.start_ns.saturating_sub(end.start_ns),
+            time_ns: period.time_ns,
+            system_call: period.system_call.and_then(CallNumber::of_thread),
+        })
+    };
+    let mut periods: Vec<SpanPeriod> = off_cpu.periods.iter().filter_map(period).collect();
+    periods.sort_by_key(|period| period.offset_ns);
+    SpanPeriods {
+        periods,
+        left_out: off_cpu.left_out,
+        left_out_ns: off_cpu.left_out_ns,
     }
 }
 

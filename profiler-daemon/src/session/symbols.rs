@@ -24,7 +24,7 @@ use profiler_common::{
 pub use self::wakers::{NamedWait, waiting};
 use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
-use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};
+use crate::kernel::{Activity, Allocations, CallNumber, Hit, Interval, Key, Record, SharedStack, UserStack};
 use profiler_aggregate::{ThreadId, waits::Lock};
 use profiler_debug_files::{Finder, SideLoaded};
 use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word};
@@ -86,6 +86,8 @@ pub enum Named {
         goes_on: bool,
         /// What the thread waited for in memory, where that is wanted.
         lock: Option<Lock>,
+        /// The system call that it left the CPU in.
+        system_call: Option<CallNumber>,
         /// What it is called, where that is wanted.
         task: Option<Task>,
     },
@@ -598,6 +600,7 @@ fn name(
                 complete,
                 goes_on: false,
                 lock: None,
+                system_call: None,
                 task,
             });
         }
@@ -685,6 +688,7 @@ fn name_interval(
             complete,
             goes_on: interval.goes_on,
             lock: lock.filter(|_| activity != Activity::Runnable),
+            system_call: interval.system_call,
             task,
         });
     }

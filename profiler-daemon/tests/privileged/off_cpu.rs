@@ -463,6 +463,8 @@ fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
         lock: 0,
         still_ns: 0,
         departures: 0,
+        system_call: 0,
+        zero: 0,
     };
     let maps = bpf::hash_maps(size_of::<u32>(), size_of::<OffCpu>());
     // Of other sessions' programs at most one insertion succeeds.

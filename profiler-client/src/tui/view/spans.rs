@@ -1,9 +1,16 @@
 //! The slowest calls, and what the selected one did from its beginning to its end.
 
+use profiler_proto::v1;
+
 use super::{spots::Sign, text::Page};
 use crate::{
     live::line::{Line, Style},
-    render::{escape::terminal, source_names::cut, spans, trace, units},
+    render::{
+        course::{self, Cells},
+        escape::terminal,
+        source_names::cut,
+        spans, trace, units,
+    },
     tui::{
         data::{CallRow, Data},
         lens::{Item, Lens},
@@ -75,27 +82,17 @@ fn line_of(row: &CallRow, origin_ns: u64) -> Line {
 fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
     let mut lines = vec![Line::default()];
     let (span, whole_ns) = (&row.span, row.span.duration_ns);
-    let mut bars = vec![Bar {
-        label: "the call".to_owned(),
-        from_ns: 0,
-        duration_ns: Some(whole_ns),
-        style: Style::Bar,
-    }];
-    bars.extend(span.longest_wait.as_ref().map(|wait| Bar {
-        label: format!("[{}]", terminal(&wait.activity)),
-        from_ns: wait.offset_ns,
-        duration_ns: Some(wait.time_ns),
-        style: Style::SlowBar,
-    }));
-    bars.extend(span.children.iter().map(|child| Bar {
-        label: terminal(&child.place).into_owned(),
-        from_ns: child.offset_ns,
-        duration_ns: child.duration_ns,
-        style: Style::Bar,
-    }));
-    let room = rows.saturating_sub(1).div_ceil(2);
-    let left_out = (bars.len().saturating_sub(room) as u64).saturating_add(span.children_left_out);
-    lines.extend(bars.iter().take(room).map(|bar| bar.line(whole_ns, columns)));
+    let room = Room::of(columns);
+    let call = format!("the call  {}", units::duration(whole_ns as f64));
+    let mut bars = vec![room.line(&call, Style::Bar, course::whole(span, room.bars))];
+    let kinds = course::kinds(span).into_iter();
+    bars.extend(kinds.map(|kind| room.line(&kind.words(), Style::SlowBar, kind.bars(whole_ns, room.bars))));
+    let left_out = course::left_out(span);
+    bars.extend(left_out.map(|words| Line::of(Style::Faint, format!("    {words}"))));
+    bars.extend(span.children.iter().map(|child| room.child(child, whole_ns)));
+    let most = rows.saturating_sub(1).div_ceil(2);
+    let left_out = (bars.len().saturating_sub(most) as u64).saturating_add(span.children_left_out);
+    lines.extend(bars.into_iter().take(most));
     if left_out > 0 {
         let words = format!("    … and {} more inside", units::count(left_out));
         lines.push(Line::of(Style::Faint, words));
@@ -107,93 +104,40 @@ fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
     lines
 }
 
-/// A part of a call's time.
-struct Bar {
-    label: String,
-    /// Since the call began.
-    from_ns: u64,
-    /// `None` of a hit.
-    duration_ns: Option<u64>,
-    style: Style,
+/// Columns of what a bar is of, and of bars.
+#[derive(Clone, Copy)]
+struct Room {
+    label: usize,
+    bars: usize,
 }
 
-impl Bar {
-    fn line(&self, whole_ns: u64, columns: usize) -> Line {
+impl Room {
+    fn of(columns: usize) -> Self {
         let label = LABEL.min(columns / 2);
-        let words = match self.duration_ns {
-            Some(ns) => format!("{}  {}", self.label, units::duration(ns as f64)),
-            None => format!("{}  at {}", self.label, units::duration(self.from_ns as f64)),
+        Self {
+            label,
+            bars: columns.saturating_sub(label + 5),
+        }
+    }
+
+    fn line(self, words: &str, style: Style, bars: String) -> Line {
+        let label = self.label;
+        Line::of(Style::Plain, format!("    {:<label$} ", cut(words, label))).and(style, bars)
+    }
+
+    /// A call or hit inside.
+    fn child(self, child: &v1::SpanChild, whole_ns: u64) -> Line {
+        let place = terminal(&child.place);
+        let words = match child.duration_ns {
+            Some(ns) => format!("{place}  {}", units::duration(ns as f64)),
+            None => format!("{place}  at {}", units::duration(child.offset_ns as f64)),
         };
-        let Cells { from, count } = self.cells(whole_ns, columns.saturating_sub(label + 5));
-        let drawn = match self.duration_ns {
+        let time_ns = child.duration_ns.unwrap_or(0);
+        let Cells { from, count } = Cells::of(child.offset_ns, time_ns, whole_ns, self.bars);
+        let drawn = match child.duration_ns {
             Some(_) => "█".repeat(count),
             None => "▏".to_owned(),
         };
-        Line::of(Style::Plain, format!("    {:<label$} ", cut(&words, label)))
-            .and(Style::Plain, " ".repeat(from))
-            .and(self.style, drawn)
-    }
-
-    /// Where it is drawn, of so many columns for the whole: at least one of them, whatever was measured.
-    fn cells(&self, whole_ns: u64, columns: usize) -> Cells {
-        let last = columns.saturating_sub(1);
-        let column = |ns: u64, up: u64| {
-            let whole_ns = u128::from(whole_ns.max(1));
-            let scaled = u128::from(ns) * columns as u128 + u128::from(up) * (whole_ns - 1);
-            usize::try_from(scaled / whole_ns).unwrap_or(usize::MAX)
-        };
-        let from = column(self.from_ns, 0).min(last);
-        let end_ns = self.from_ns.saturating_add(self.duration_ns.unwrap_or(0));
-        let to = column(end_ns, 1).min(columns);
-        Cells {
-            from,
-            count: to.saturating_sub(from).max(1),
-        }
-    }
-}
-
-/// Columns that are drawn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cells {
-    from: usize,
-    count: usize,
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn bar(from_ns: u64, duration_ns: Option<u64>) -> Bar {
-        Bar {
-            label: String::new(),
-            from_ns,
-            duration_ns,
-            style: Style::Bar,
-        }
-    }
-
-    #[test]
-    fn bars_are_where_their_time_is() {
-        let cells = |from_ns, duration_ns| {
-            let Cells { from, count } = bar(from_ns, duration_ns).cells(100, 10);
-            (from, count)
-        };
-        assert_eq!(cells(0, Some(100)), (0, 10));
-        assert_eq!(cells(50, Some(20)), (5, 2));
-        assert_eq!(cells(55, Some(20)), (5, 3), "parts of columns are drawn");
-        assert_eq!(cells(100, None), (9, 1), "at the very end");
-        assert_eq!(cells(0, Some(0)), (0, 1));
-    }
-
-    proptest! {
-        #[test]
-        fn bars_never_leave_their_room(
-            from_ns: u64, duration_ns in prop::option::of(any::<u64>()), whole_ns: u64, columns in 1_usize..500,
-        ) {
-            let Cells { from, count } = bar(from_ns, duration_ns).cells(whole_ns, columns);
-            prop_assert!(count > 0 && from + count <= columns);
-        }
+        self.line(&words, Style::Bar, " ".repeat(from) + &drawn)
     }
 }

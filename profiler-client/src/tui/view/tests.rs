@@ -435,8 +435,8 @@ fn the_slowest_calls_are_listed_and_one_is_opened() {
         &[
             "the 2 slowest so far; 2,000 calls in the last 10 s",
             "    20.0 ms   6.00 ms   14.0 ms    1.000 s     4631  handle",
-            "    the call  20.0 ms                    ███████████████████████████████████████",
-            "    [sleeping]  10.0 ms                           ████████████████████",
+            "    the call  20.0 ms                    ██░░░░░░██░░░░░░░░░░░░░░░░░░░████░░████",
+            "    read [sleeping]  11.0 ms in 2                 █████████████████████   ███",
             "    server.cc:13  at 12.0 µs             ▏",
             "name  5.00 ms                      ██████████",
             "    … and 7 more inside",

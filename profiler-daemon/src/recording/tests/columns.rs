@@ -25,10 +25,14 @@ fn span() -> impl Strategy<Value = v1::RecordedSpan> {
 fn sample() -> impl Strategy<Value = Record> {
     let place = (small(), small(), 0i32..6, any::<bool>());
     let spans = prop::collection::vec(span(), 0..3);
-    let others = (prop_oneof![4 => Just(0), 1 => any::<u64>()], any::<bool>());
+    let others = (
+        prop_oneof![4 => Just(0), 1 => any::<u64>()],
+        any::<bool>(),
+        small(),
+    );
     (small(), time(), place, spans, others).prop_map(|(thread, after_ns, place, spans, others)| {
         let (function_node, line_node, activity, incomplete) = place;
-        let (weight_ns, continues) = others;
+        let (weight_ns, continues, system_call) = others;
         Record::Sample(v1::RecordedSample {
             thread,
             after_ns,
@@ -39,6 +43,7 @@ fn sample() -> impl Strategy<Value = Record> {
             line_node,
             incomplete,
             spans,
+            system_call,
         })
     })
 }

@@ -1338,6 +1338,7 @@ fn named_at(sample: RecordedSample, key: Key) -> Named {
         complete: sample.complete,
         goes_on: false,
         lock: None,
+        system_call: sample.system_call,
         task: sample.task,
     }
 }

@@ -17,7 +17,7 @@ use super::{
     },
     SampledFrom,
 };
-use crate::kernel::Activity;
+use crate::kernel::{Activity, CallNumber};
 
 /// A call or hit inside a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +32,30 @@ pub struct SpanChild {
 
 /// What threads did, by [`Activity::ALL`], in nanoseconds.
 pub type Times = [u64; Activity::ALL.len()];
+
+/// A part of a call that its thread was off the CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpanPeriod {
+    /// What the thread did.
+    pub activity: Activity,
+    /// From the beginning of the call.
+    pub offset_ns: u64,
+    /// How long it took.
+    pub time_ns: u64,
+    /// The system call that the thread was in.
+    pub system_call: Option<CallNumber>,
+}
+
+/// When a call's thread was off the CPU.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SpanPeriods {
+    /// The longest parts, in the order of time.
+    pub periods: Vec<SpanPeriod>,
+    /// Parts beyond those.
+    pub left_out: u64,
+    /// Their time.
+    pub left_out_ns: u64,
+}
 
 /// Something that a thread did off the CPU in a call, without a break.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +107,8 @@ pub struct SlowSpan {
     pub waits: u64,
     /// The longest that the thread did one thing off the CPU.
     pub longest_wait: Option<SpanWait>,
+    /// When the thread was off the CPU in it.
+    pub off_cpu: SpanPeriods,
 }
 
 impl SlowSpan {
