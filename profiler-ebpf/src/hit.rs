@@ -9,9 +9,9 @@ use core::{ffi::c_void, ptr};
 use aya_ebpf::helpers::{
     bpf_ktime_get_ns, bpf_probe_read_kernel,
     generated::{
-        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel as copy_kernel,
-        bpf_probe_read_kernel_str as copy_kernel_text, bpf_probe_read_user as copy_user,
-        bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
+        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop,
+        bpf_probe_read_kernel as copy_kernel, bpf_probe_read_kernel_str as copy_kernel_text,
+        bpf_probe_read_user as copy_user, bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
     },
 };
 use profiler_common::{
@@ -23,6 +23,7 @@ use profiler_common::{
     thread::OpenSpan,
     values::{
         MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Test, Thread, step,
+        thread,
     },
 };
 
@@ -558,6 +559,7 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
             (*reading).thread_pointer,
             bpf_probe_read_kernel(fs_base as *const u64).unwrap_or(0)
         );
+        identify(reading);
         set!((*reading).record_bytes, 0);
         set!((*reading).length, size_of::<HitHeader>() as u32);
         set!((*reading).values, 0);
@@ -566,6 +568,25 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
         set!((*reading).tries, 0);
     }
 }
+
+/// Takes down who the thread is. A function of its own: the kernel may use its stack for the helpers.
+#[inline(never)]
+unsafe fn identify(reading: *mut Reading) -> u32 {
+    const NAME: usize = thread::NAME[0] as usize;
+    // SAFETY: a live map value of this thread; the name's two words are next to each other.
+    unsafe {
+        // Of some kernels, what is behind the name's NUL is left as it is.
+        set!((*reading).registers[NAME], 0);
+        set!((*reading).registers[NAME + 1], 0);
+        let name = (&raw mut (*reading).registers).cast::<u64>().add(NAME);
+        bpf_get_current_comm(name.cast(), thread::NAME_BYTES as u32);
+        let number = u64::from(bpf_get_current_pid_tgid() as u32);
+        set!((*reading).registers[thread::NUMBER as usize], number);
+    }
+    0
+}
+
+const _: () = assert!(thread::NAME[1] == thread::NAME[0] + 1 && (thread::NAME[1] as usize) < REGISTERS);
 
 /// As [`begin`], at a place of the kernel: register 0 is where its record lies, of so many bytes at most.
 ///

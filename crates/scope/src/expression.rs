@@ -1,9 +1,9 @@
 //! What to read, as it is written: `n`, `req->len`, `p.x.y`, `*p`, `a[3]`, `s[0..4]`, `::global`, `Type::STATIC`,
-//! `$rdi`, `return`, `arg0`, `(int)return`, `*(uint32_t*)arg1`, `str(arg0)`.
+//! `$rdi`, `$tid`, `$comm`, `return`, `arg0`, `(int)return`, `*(uint32_t*)arg1`, `str(arg0)`.
 //!
 //! ```text
 //! expression = "*" expression | "(" type *"*" ")" expression | primary *postfix
-//! primary    = path | "$" register | "return" | "(" expression ")" | "str" "(" expression ")"
+//! primary    = path | "$" register | "$tid" | "$comm" | "return" | "(" expression ")" | "str" "(" expression ")"
 //! path       = ["::"] name *("::" name)
 //! postfix    = ("." | "->") name | "[" index [".." index] "]"
 //! name       = identifier | '"' text '"'
@@ -51,6 +51,31 @@ pub enum Root {
     Register(u8),
     /// What the function returns, read where it does.
     Return,
+    /// Something of the thread itself.
+    Thread(OfThread),
+}
+
+/// What is known of the thread that a probe meets, whatever the program's debug information says.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OfThread {
+    /// Its number: `$tid`.
+    Number,
+    /// Its name: `$comm`.
+    Name,
+}
+
+impl OfThread {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Number, Self::Name];
+
+    /// What it is called behind the `$`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Number => "tid",
+            Self::Name => "comm",
+        }
+    }
 }
 
 /// A step to a part, or to what something points to.
@@ -174,6 +199,7 @@ impl Display for Root {
         match self {
             Self::Register(number) => write!(f, "${}", register_name(*number)),
             Self::Return => f.write_str("return"),
+            Self::Thread(part) => write!(f, "${}", part.word()),
             Self::Variable { global, path } => {
                 let mut text = String::new();
                 for (index, name) in path.iter().enumerate() {

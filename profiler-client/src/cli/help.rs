@@ -169,7 +169,7 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 'malloc' --stack --limit 10              who calls it
   profiler trace -p 4211 handle_request --limit 100000 --duration 10 -o calls.pftrace   for ui.perfetto.dev
 
-Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi; of a call also return. `profiler source` lists the
+Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi, $tid, $comm; of a call also return. `profiler source` lists the
 variables of a function. A value that cannot be read shows why. With --stack, the innermost function comes
 first; a stack that does not reach its root is marked incomplete. The last line on stderr says how many
 hits were not shown. Ctrl-C ends the run; a second one aborts."

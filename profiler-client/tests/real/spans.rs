@@ -239,3 +239,128 @@ fn a_call_has_its_waits_where_the_target_has_them() {
 fn times_off_cpu(span: &Value) -> [u64; 4] {
     ["sleeping", "uninterruptible", "stopped", "runnable"].map(|word| number(&span["times_ns"][word]))
 }
+
+/// Each thread of `courses` makes ten calls.
+const CALLS_OF_THREAD: u64 = 10;
+
+#[test]
+#[ignore = "needs root"]
+fn calls_of_some_threads_are_counted_alone() {
+    let mut target = Fixture::start("courses", &[CALLS_OF_THREAD.to_string()]);
+    let pid = target.pid().to_string();
+    let daemon = Daemon::start();
+    let porter = thread_called(&pid, "porter");
+    let scopes = [
+        (
+            "clerks",
+            r#"serve[$comm == "clerk-*"]"#.to_owned(),
+            2 * CALLS_OF_THREAD,
+        ),
+        (
+            "clerk",
+            r#"serve[$comm == "clerk-2"]"#.to_owned(),
+            CALLS_OF_THREAD,
+        ),
+        (
+            "others",
+            r#"serve[$comm != "porter"]"#.to_owned(),
+            2 * CALLS_OF_THREAD,
+        ),
+        ("porter", format!("serve[$tid == {porter}]"), CALLS_OF_THREAD),
+        ("nobody", r#"serve[$comm == "clerk"]"#.to_owned(), 0),
+        (
+            "both",
+            r#"serve[$comm == "clerk-*"][number > 1]"#.to_owned(),
+            CALLS_OF_THREAD,
+        ),
+    ];
+    for (name, scope, _) in &scopes {
+        run(through(
+            &daemon.socket,
+            &["session", "new", "-p", &pid, "--name", name, scope],
+        ))
+        .status(0);
+    }
+    assert_eq!(target.run()["serve"].calls, 3 * CALLS_OF_THREAD);
+    for (name, scope, expected) in &scopes {
+        let look = ["latency", "--session", name, "--duration", "0.3", "--json"];
+        let objects = run(through(&daemon.socket, &look)).status(0).objects();
+        let calls = &objects.last().unwrap()["since_start"]["count"];
+        println!("{scope}: {calls} of {}", 3 * CALLS_OF_THREAD);
+        assert_eq!(calls, &json!(expected), "{scope}: {objects:?}");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_thread_is_printed_with_its_number_and_name() {
+    let mut target = Fixture::start("courses", &["2".to_owned()]);
+    let pid = target.pid().to_string();
+    let daemon = Daemon::start();
+    let arguments = [
+        "spans",
+        "-p",
+        &pid,
+        "serve",
+        "--print",
+        "$tid,$comm",
+        "-n",
+        "50",
+        "--window",
+        "60",
+        "--json",
+    ];
+    let command = Running::start(through(&daemon.socket, &arguments));
+    daemon.until_watched();
+    target.run();
+    let mut objects = daemon.end(command).objects();
+    let summary = objects.pop().unwrap();
+    assert_eq!(objects.len(), 6, "{summary}");
+    let courses = courses(&target.finish().output);
+    for span in &objects {
+        let course = courses
+            .iter()
+            .find(|course| course["tid"] == span["tid"])
+            .unwrap();
+        assert_eq!(span["values"]["$tid"]["value"], span["tid"], "{span}");
+        assert_eq!(span["values"]["$comm"]["value"], course["thread"], "{span}");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// What cannot be asked of a thread is refused with the reason before anything is attached.
+#[test]
+#[ignore = "needs root"]
+fn what_no_thread_can_be_is_refused() {
+    let target = Fixture::start("courses", &["1".to_owned()]);
+    let pid = target.pid().to_string();
+    for (scope, words) in [
+        (
+            r#"serve[$comm == "sixteen--letters"]"#,
+            "the kernel keeps 15 of it",
+        ),
+        (r#"serve[$comm == "*-1"]"#, "but at its end"),
+        ("serve[$comm > 3]", "is not a number"),
+        (r#"serve[$tid == "porter"]"#, "$tid is not text"),
+        (r#"syscall:read[$comm == "porter"]"#, "only its fields can"),
+        ("serve[$thread == 3]", "of the thread tid or comm"),
+    ] {
+        let refused = run(profiler(&["spans", "-p", &pid, scope, "--dry-run"]));
+        println!("{scope}: {}", refused.stderr());
+        assert_ne!(refused.code(), Some(0), "{scope}");
+        refused.says(words);
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// The number of a process's thread of this name.
+fn thread_called(pid: &str, name: &str) -> u32 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let called = threads.map(|thread| thread.unwrap()).find(|thread| {
+        let comm = std::fs::read_to_string(thread.path().join("comm")).unwrap();
+        comm.trim_end() == name
+    });
+    called.unwrap().file_name().to_str().unwrap().parse().unwrap()
+}

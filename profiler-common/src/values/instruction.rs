@@ -13,7 +13,8 @@ pub enum Operation {
     End = 0,
     /// Push `immediate`.
     Constant = 1,
-    /// Push general register `register` by its DWARF number, 16 being the instruction pointer, plus `immediate`.
+    /// Push general register `register` by its DWARF number, 16 being the instruction pointer, plus `immediate`; or what
+    /// stands behind the registers, by the numbers of [`thread`].
     Register = 2,
     /// Push the thread pointer (the base of `fs`) plus `immediate`.
     ThreadPointer = 3,
@@ -91,6 +92,16 @@ pub enum Operation {
     TryString = 38,
     /// Stop: there is no such value at the moment; why is in `immediate`.
     Absent = 39,
+}
+
+/// Numbers of what is known of the thread, behind those of its registers.
+pub mod thread {
+    /// Its number, in the initial PID namespace.
+    pub const NUMBER: u8 = 17;
+    /// The halves of its name, which ends with a NUL.
+    pub const NAME: [u8; 2] = [18, 19];
+    /// Bytes of a name with its NUL.
+    pub const NAME_BYTES: usize = 16;
 }
 
 /// One instruction. Fields that its operation does not name are 0.

@@ -23,7 +23,7 @@ pub mod step;
 pub mod test;
 
 pub use compare::{Comparison, Kind};
-pub use instruction::{Instruction, Operation};
+pub use instruction::{Instruction, Operation, thread};
 pub use plan::ReadPlan;
 pub use state::{NO_STORAGE, OTHER_VARIANT, Outcome, State};
 pub use step::{Thread, run, step};

@@ -10,7 +10,7 @@ use super::{
 /// Where something is copied to the output, `at` is below [`MAX_BYTES`] and `length` at most [`MAX_BYTES`], so that
 /// both together stay inside it; a verifier may have to be shown.
 pub trait Thread {
-    /// A general register by its DWARF number, below 16, or for 16 the instruction pointer.
+    /// A general register by its DWARF number, below 16, for 16 the instruction pointer, or what [`super::thread`] numbers.
     fn register(&mut self, number: u8) -> u64;
 
     /// The base of `fs`.

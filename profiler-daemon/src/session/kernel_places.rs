@@ -233,7 +233,10 @@ pub fn look(
 
 /// Refuses what is no field of the record.
 fn require_field(place: &Place, record: &Record, expression: &Expression) -> Result<(), SessionError> {
-    if matches!(expression.root, Root::Register(_) | Root::Return) {
+    if matches!(
+        expression.root,
+        Root::Register(_) | Root::Return | Root::Thread(_)
+    ) {
         let message = format!("{expression} cannot be read at {place}: only its fields can");
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }

@@ -11,6 +11,7 @@ use super::{
     code::{Code, check_stack},
     file::DebugFile,
     functions::Function,
+    of_thread,
     path::{Lowering, Reached},
     refusal::{Refusal, unsupported},
     shape::{Budget, Form, Shape},
@@ -94,6 +95,9 @@ pub fn lower_with(
     returns: Returns<'_>,
     expression: &Expression,
 ) -> Result<Lowered, Refusal> {
+    if let Some(part) = of_thread::asked(expression)? {
+        return of_thread::lower(part);
+    }
     if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
         let mut instructions = Code::register(*number, 0).instructions().to_vec();
         instructions.push(Instruction::new(Operation::Store).size(8));
@@ -161,9 +165,9 @@ pub fn require_with(
     comparison: Comparison,
     constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
 ) -> Result<ReadPlan, Refusal> {
-    let (mut code, shape) = if let (Root::Register(number), []) =
-        (&expression.root, expression.steps.as_slice())
-    {
+    let (mut code, shape) = if let Some(part) = of_thread::asked(expression)? {
+        of_thread::scalar(part)
+    } else if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
         (Code::register(*number, 0), Shape::word(register_name(*number)))
     } else {
         at_reached(file, site, returns, expression, |lowering, reached| {
@@ -215,6 +219,9 @@ pub fn require_text(
     comparison: Comparison,
     text: &[u8],
 ) -> Result<ReadPlan, Refusal> {
+    if let Some(part) = of_thread::asked(expression)? {
+        return plan(&of_thread::require_text(part, comparison, text)?);
+    }
     let required = at_reached(file, site, returns, expression, |lowering, reached| {
         lowering.same_text(reached, comparison, text)
     })?;

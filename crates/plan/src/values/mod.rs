@@ -26,6 +26,7 @@
 //! | `place.rs` | a part of a variable, in memory or in pieces |
 //! | `text.rs` | strings and slices of the languages' libraries |
 //! | `same_text.rs` | comparisons with text |
+//! | `of_thread.rs` | the thread's own number and name |
 //! | `passed.rs` | what is said of parameters at the entry, and may be of a moment later |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
@@ -49,6 +50,7 @@ mod functions;
 mod globals;
 mod location;
 mod lower;
+mod of_thread;
 mod on_entry;
 mod operations;
 mod passed;

@@ -124,6 +124,9 @@ impl<'a> Lowering<'_, 'a> {
         let (global, path) = match root {
             Root::Register(number) => return word(*number, register_name(*number)),
             Root::Return => return self.returned(),
+            Root::Thread(part) => {
+                return unsupported(format!("a part of ${}, which is read as a whole", part.word()));
+            }
             Root::Variable { global, path } => (*global, path),
         };
         if let (false, [name], Some(function)) = (global, path.as_slice(), self.function) {

@@ -215,6 +215,7 @@ impl Record {
             Root::Variable { .. } => return unsupported("a name of several parts: a record has fields"),
             Root::Register(_) => return unsupported("registers: a record has fields"),
             Root::Return => return unsupported("a return value: a record has fields"),
+            Root::Thread(_) => return unsupported("the thread: a record has fields"),
         };
         if !expression.steps.is_empty() {
             return unsupported(format!("a part of {name}: fields are read as a whole"));

@@ -141,7 +141,7 @@ fn skipped_if_zero(skipped: Vec<Instruction>, into: &mut Vec<Instruction>) {
 }
 
 /// Holds the output against bytes.
-fn matches(bytes: &[u8], into: &mut Vec<Instruction>) {
+pub(super) fn matches(bytes: &[u8], into: &mut Vec<Instruction>) {
     for (at, chunk) in (0_u32..).step_by(8).zip(bytes.chunks(8)) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);

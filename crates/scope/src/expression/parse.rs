@@ -1,6 +1,8 @@
 //! The parser of expressions: hand-written, one character ahead.
 
-use super::{Cast, Expression, ExpressionError, MAX_RANGE, MAX_STEPS, MAX_TEXT_BYTES, REGISTERS, Root, Step};
+use super::{
+    Cast, Expression, ExpressionError, MAX_RANGE, MAX_STEPS, MAX_TEXT_BYTES, OfThread, REGISTERS, Root, Step,
+};
 
 /// Brackets and stars that may be open at once.
 const MAX_NESTING: usize = 32;
@@ -196,9 +198,15 @@ impl<'a> Parser<'a> {
                 .find(|c| !is_name_char(c))
                 .unwrap_or(self.rest().len());
             let name = &self.rest()[..end];
+            if let Some(part) = OfThread::ALL.into_iter().find(|part| part.word() == name) {
+                self.at += end;
+                return Ok(Root::Thread(part));
+            }
             let Some(number) = REGISTERS.iter().position(|register| *register == name) else {
                 return Err(ExpressionError {
-                    message: "a 64-bit register is expected: rax, rbx, …, r15 or rip".into(),
+                    message:
+                        "a 64-bit register is expected, rax, rbx, …, r15 or rip, or of the thread tid or comm"
+                            .into(),
                     offset: start,
                 });
             };

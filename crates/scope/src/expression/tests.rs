@@ -61,6 +61,8 @@ fn prints_expressions_as_written() {
         }
     );
     assert_eq!(parse("$rbp").unwrap().root, Root::Register(6));
+    assert_eq!(parse("$tid").unwrap().root, Root::Thread(OfThread::Number));
+    assert_eq!(canonical(" $comm "), "$comm");
     assert_eq!(canonical("( unsigned  int * ) arg0"), "(unsigned int*)arg0");
     assert_eq!(canonical("str ( arg0 )"), "str(arg0)");
     // A variable of the name of a type.
@@ -110,6 +112,7 @@ fn expressions() -> impl Strategy<Value = Expression> {
             .prop_map(|(global, path)| Root::Variable { global, path }),
         (0_u8..17).prop_map(Root::Register),
         Just(Root::Return),
+        prop::sample::select(OfThread::ALL.to_vec()).prop_map(Root::Thread),
     ];
     let step = prop_oneof![
         names().prop_map(Step::Member),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler_proto::v1;
+use profiler_scope::Constant;
 
 use crate::state::{
     flame::FlameState,
@@ -34,6 +35,35 @@ pub struct ThreadTimes {
     pub off: u64,
     /// Samples.
     pub samples: u64,
+}
+
+impl ThreadRow {
+    /// What calls by these threads meet and no others: an expression and the text of a value. `None` of a thread of which no
+    /// number is known.
+    #[must_use]
+    pub fn condition(&self) -> Option<Condition> {
+        if self.threads > 0 {
+            return Some(Condition {
+                expression: "$comm",
+                value: Constant::Text(self.name.clone()).to_string(),
+            });
+        }
+        let (_, number) = self.name.strip_suffix(')')?.rsplit_once(" (")?;
+        let tid: u32 = number.parse().ok()?;
+        Some(Condition {
+            expression: "$tid",
+            value: tid.to_string(),
+        })
+    }
+}
+
+/// A condition of the scope: an expression is equal to a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What is compared.
+    pub expression: &'static str,
+    /// With what, as it is written.
+    pub value: String,
 }
 
 impl ThreadTimes {

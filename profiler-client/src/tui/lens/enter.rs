@@ -16,7 +16,7 @@ use crate::{
     cli::args::By,
     render::waits::own_frame,
     state::{shape::Patterns, timeline::Row},
-    tui::data::Data,
+    tui::data::{Data, ThreadRow},
 };
 
 pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
@@ -53,14 +53,7 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         Pane::Hits => only_such(lens, data),
         Pane::Explain => next_of_finding(lens, data),
         Pane::Spans => as_slow(lens, data),
-        Pane::Threads => {
-            if let Some(Item::Threads(threads)) = lens.selection() {
-                lens.shape.threads = Patterns::read(threads);
-                lens.zoom = Vec::new();
-                lens.pane = Pane::Graph;
-            }
-            Vec::new()
-        }
+        Pane::Threads => of_threads(lens, data),
         Pane::Timeline => next_of_counter(lens, data),
         Pane::Sessions => join(lens, data),
         Pane::Losses => {
@@ -70,6 +63,25 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         Pane::Waits => next_of_wait(lens, data),
         Pane::Syscalls => next_of_syscall(lens),
     }
+}
+
+/// Calls by the selected threads alone; where there is no step in the program, their flame graph.
+fn of_threads(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(Item::Threads(threads)) = lens.selection().cloned() else {
+        return Vec::new();
+    };
+    let row = data.threads_shown(lens).find(|row| row.patterns == threads);
+    if let Some(condition) = row
+        .filter(|_| lens.takes_threads())
+        .and_then(ThreadRow::condition)
+    {
+        let scope = path::with_condition(&lens.scope, condition.expression, &condition.value);
+        return set_scope_and_show(lens, scope, Pane::Latency);
+    }
+    lens.shape.threads = Patterns::read(&threads);
+    lens.zoom = Vec::new();
+    lens.pane = Pane::Graph;
+    Vec::new()
 }
 
 /// The scope that a place of the source comes behind. A line alone has no time: it is looked at in the function that is shown.

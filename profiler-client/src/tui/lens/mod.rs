@@ -268,6 +268,12 @@ impl Lens {
         matches!(self.target, Some(Target::Recording(_) | Target::Profile(_)))
     }
 
+    /// Whether threads that are chosen become a condition of the scope: it has a step in the program, which can be probed anew.
+    #[must_use]
+    pub fn takes_threads(&self) -> bool {
+        !self.is_of_recording() && path::takes_threads(&self.scope)
+    }
+
     /// Whether what is looked at has stacks and nothing else: another tool wrote it.
     #[must_use]
     pub const fn has_stacks_alone(&self) -> bool {

@@ -223,6 +223,18 @@ pub fn with_condition(text: &str, expression: &str, value: &str) -> Result<Strin
     read(&format!("{text}[{expression} == {value}]")).map(|scope| scope.to_string())
 }
 
+/// Whether the last step takes conditions on the thread: it is a place in the program.
+#[must_use]
+pub fn takes_threads(text: &str) -> bool {
+    let last = |scope: Scope| scope.steps.last().map(|step| step.place.clone());
+    parse(text).ok().and_then(last).is_some_and(|place| {
+        !matches!(
+            place,
+            Place::SystemCall(_) | Place::KernelFunction(_) | Place::Tracepoint { .. }
+        )
+    })
+}
+
 /// The function whose source belongs to a scope: the innermost step that is one.
 #[must_use]
 pub fn function(text: &str) -> Option<String> {

@@ -655,6 +655,37 @@ fn so_many_functions_are_marked_and_no_more() {
 }
 
 #[test]
+fn threads_are_a_condition_of_a_step_in_the_program() {
+    let (mut lens, _) = attached();
+    let data = sample::by_thread();
+    lens.scope = "handle[>= p95]".to_owned();
+    lens.pane = Pane::Threads;
+    update(&mut lens, Action::Drawn, &data);
+    let effects = update(&mut lens, Action::Enter, &data);
+    let of_group = r#"handle[>= p95][$comm == "clerk-*"]"#;
+    assert_eq!((lens.scope.as_str(), lens.pane), (of_group, Pane::Latency));
+    assert!(
+        effects.contains(&Effect::SetScope(of_group.to_owned())),
+        "{effects:?}"
+    );
+    assert!(lens.shape.threads.is_empty());
+    // One thread is known by its number.
+    lens.scope = "handle".to_owned();
+    lens.pane = Pane::Threads;
+    update(&mut lens, Action::Drawn, &data);
+    update(&mut lens, Action::Move(Move::Down), &data);
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!(lens.scope, "handle[$tid == 4212]");
+    // The kernel's places have fields alone.
+    lens.scope = "syscall:read".to_owned();
+    lens.pane = Pane::Threads;
+    update(&mut lens, Action::Drawn, &data);
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("syscall:read", Pane::Graph));
+    assert!(!lens.shape.threads.is_empty());
+}
+
+#[test]
 fn threads_and_counters_are_the_next_step() {
     let (mut lens, mut service) = attached();
     let data = sample::by_thread();

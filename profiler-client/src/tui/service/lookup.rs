@@ -100,7 +100,9 @@ pub async fn suggestions(connection: &Connection, target: v1::Target, wanted: Wa
             let known = known(connection, target, &step, SUGGESTED).await;
             let has_spans =
                 parse(&step).is_ok_and(|scope| scope.last().is_some_and(|last| last.place.has_spans()));
-            ranked(conditions(&known, has_spans), &fragment)
+            let mut found = conditions(&known, has_spans);
+            found.extend(of_thread().into_iter().filter(|_| path::takes_threads(&step)));
+            ranked(found, &fragment)
         }
         Wanted::Step { before, fragment } => {
             let outer = path::function(&before);
@@ -137,6 +139,18 @@ fn conditions(known: &[String], has_spans: bool) -> Vec<Suggestion> {
     };
     let durations = durations.into_iter().filter(|_| has_spans);
     values.into_iter().chain(durations).collect()
+}
+
+/// What a condition can be of at each place in the program.
+fn of_thread() -> [Suggestion; 2] {
+    [
+        ("$comm == \"", "the thread's name, or its beginning and *"),
+        ("$tid == ", "the thread's number"),
+    ]
+    .map(|(text, about)| Suggestion {
+        text: text.to_owned(),
+        about: about.to_owned(),
+    })
 }
 
 /// Lines and functions: some lines that have what is typed as a whole stand first, as they are in what is looked at.

@@ -25,10 +25,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.line(&Line::of(Style::Faint, format!("  {words}")));
         return;
     }
-    page.foot(1).line(&Line::of(
-        Style::Faint,
-        "Enter: the flame graph of these threads alone",
-    ));
+    let next = if lens.takes_threads() {
+        "Enter: only what these threads do there"
+    } else {
+        "Enter: the flame graph of these threads alone"
+    };
+    page.foot(1).line(&Line::of(Style::Faint, next));
     let heading = format!(
         "{:>7} {:>10} {:>10} {:>9}  THREAD",
         "SHARE", "ON CPU", "OFF CPU", "SAMPLES"
