@@ -47,6 +47,10 @@ pub enum Counter {
     AllocationSkipped = 19,
     /// Times that a program was at a thread of a process that is not, or not yet again, admitted.
     AdmissionRefused = 20,
+    /// System calls in open spans that were not recorded, to leave the ring buffer's last quarter to span ends.
+    SyscallYielded = 21,
+    /// The same, because the ring buffer was full.
+    SyscallRingFull = 22,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

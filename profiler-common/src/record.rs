@@ -17,6 +17,34 @@ pub const SHARED_STACK: u32 = 6;
 /// [`Weight::kind`].
 pub const WEIGHT: u32 = 7;
 
+/// [`SystemCallHeader::kind`].
+pub const SYSTEM_CALL: u32 = 8;
+
+/// A system call that has returned in open spans: this header, then `spans` × [`SpanRef`] (outermost first).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SystemCallHeader {
+    /// [`SYSTEM_CALL`].
+    pub kind: u32,
+    /// Number of spans that were open.
+    pub spans: u32,
+    /// The process (thread group), in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread, in the initial PID namespace.
+    pub tid: u32,
+    /// `CLOCK_MONOTONIC`, when it began.
+    pub start_ns: u64,
+    /// When it was about to return.
+    pub end_ns: u64,
+    /// As [`crate::system_call::OpenCall::number`].
+    pub number: u32,
+    /// The error that it returned; 0 for none.
+    pub error: u32,
+}
+
+assert_layout!(SystemCallHeader, size 40,
+    kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, end_ns at 24, number at 32, error at 36);
+
 /// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
 /// and `user_frames` addresses of 8 bytes each, innermost first.
 #[repr(C)]

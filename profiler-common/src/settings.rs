@@ -179,6 +179,8 @@ impl Sampling {
     pub const MEMORY_GROWTH: u64 = 64;
     /// Stacks are taken where threads hand over requests to block devices, and these are timed.
     pub const BLOCK_LATENCY: u64 = 128;
+    /// System calls that return in open spans are recorded one by one; with [`Sampling::SYSCALLS`].
+    pub const SYSCALL_RECORDS: u64 = 256;
     /// Place of the gates' bits that stand for those who have all system calls counted.
     pub const VIEWS_SHIFT: u32 = 32;
 }

@@ -8,23 +8,25 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_ktime_get_ns, bpf_probe_read_kernel,
-    generated::{bpf_get_current_pid_tgid, bpf_loop},
+    generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
 };
 use profiler_common::{
     counter::Counter,
-    limits::MAX_GATES,
+    limits::{MAX_DEPTH, MAX_GATES},
+    record::{SYSTEM_CALL, SpanRef, SystemCallHeader},
     settings::Sampling,
     system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, MAX_ERROR, NO_CALL, OpenCall},
     thread::ThreadState,
 };
 
 use crate::{
-    admission, atomic, emit,
-    maps::{CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, TARGETS},
+    admission, atomic,
+    emit::{self, BPF_RB_NO_WAKEUP, Fill},
+    maps::{self, CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, RING, TARGETS},
     off_cpu,
     open_spans::{self, Mode},
     plain::set,
-    shared_stack::{self, StackScratch, WithKernel},
+    shared_stack::{self, StackScratch, WithKernel, bounded, masked},
     span::span_at,
     task,
 };
@@ -37,7 +39,16 @@ pub struct CallScratch {
     spans: u32,
     /// Gates that they open.
     views: u32,
+    record: CallRecord,
 }
+
+#[repr(C)]
+struct CallRecord {
+    header: SystemCallHeader,
+    spans: [SpanRef; MAX_DEPTH],
+}
+
+const _: () = assert!(size_of::<CallRecord>() < 8192);
 
 /// Ours of [`UNWIND_RECENT`](crate::maps::UNWIND_RECENT).
 const RECENT: u32 = 2;
@@ -65,13 +76,14 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
         (spans, views_of_spans(state, spans, watch, scratch))
     };
     let views = (flags >> Sampling::VIEWS_SHIFT) as u32 | in_spans;
-    if views == 0 {
+    let is_recorded = flags & Sampling::SYSCALL_RECORDS != 0 && spans > 0;
+    if views == 0 && !is_recorded {
         return 0;
     }
     // SAFETY: as above; the helper takes nothing.
     let (stack, start_ns) = unsafe {
         let scratch = &raw mut (*scratch).stack;
-        let stack = if shared_stack::is_allowed(scratch, begun_ns) {
+        let stack = if views != 0 && shared_stack::is_allowed(scratch, begun_ns) {
             shared_stack::take(ctx, scratch, WithKernel::No, RECENT)
         } else {
             0
@@ -90,7 +102,9 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
         zero: 0,
     };
     if never_returns(number) {
-        count(&call, views, 0, 0, watch);
+        if views != 0 {
+            count(&call, views, 0, 0, watch);
+        }
     } else if OPEN_CALLS.insert(task::address(), &call, 0).is_err() {
         emit::count(Counter::SyscallOpenLimit);
     }
@@ -122,6 +136,9 @@ pub fn exit(registers: *mut c_void, result: u64) -> u32 {
             count(&call, views, error_of(call.number, result), time_ns, watch);
         }
         missed &= !views;
+        if flags & Sampling::SYSCALL_RECORDS != 0 {
+            record(call.number, error_of(call.number, result), call.start_ns, now_ns);
+        }
     }
     if missed == 0 {
         return 0;
@@ -140,6 +157,45 @@ pub fn exit(registers: *mut c_void, result: u64) -> u32 {
         zero: 0,
     };
     count(&call, missed, BEGUN_BEFORE, 0, watch);
+    0
+}
+
+/// Sends a call that has returned, if it was in open spans.
+#[inline(never)]
+fn record(number: u32, error: u32, start_ns: u64, end_ns: u64) -> u32 {
+    let (Some(state), Some(scratch)) = (task::state(), CALL_SCRATCH.get_ptr_mut(0)) else {
+        return 0;
+    };
+    // SAFETY: a live map value, and this CPU's own: no program that uses it can interrupt this one.
+    let spans = open_spans::live_depth(Some(state), unsafe { &raw mut (*scratch).spans }, Mode::User);
+    let spans = bounded(spans, MAX_DEPTH as u32);
+    if spans == 0 {
+        return 0;
+    }
+    if Fill::now().should_yield() {
+        emit::count(Counter::SyscallYielded);
+        return 0;
+    }
+    // SAFETY: as above; the length is bounded to the record.
+    unsafe {
+        let ids = bpf_get_current_pid_tgid();
+        let record = &raw mut (*scratch).record;
+        let header = &raw mut (*record).header;
+        set!((*header).kind, SYSTEM_CALL);
+        set!((*header).spans, spans);
+        set!((*header).tgid, (ids >> 32) as u32);
+        set!((*header).tid, ids as u32);
+        set!((*header).start_ns, start_ns);
+        set!((*header).end_ns, end_ns);
+        set!((*header).number, number);
+        set!((*header).error, error);
+        open_spans::write(state, (&raw mut (*record).spans).cast(), spans);
+        let length = size_of::<SystemCallHeader>() as u64 + u64::from(spans) * size_of::<SpanRef>() as u64;
+        let ring = maps::handle(&RING);
+        if bpf_ringbuf_output(ring, record.cast(), masked(length), BPF_RB_NO_WAKEUP) != 0 {
+            emit::count(Counter::SyscallRingFull);
+        }
+    }
     0
 }
 

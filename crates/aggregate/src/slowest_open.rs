@@ -54,6 +54,69 @@ struct Stack {
 /// What a thread may do, at most as many things: the caller numbers them.
 pub const ACTIVITIES: usize = 5;
 
+/// What system calls of one span are told apart by, at most so many; others are only counted.
+pub const MAX_SYSTEM_CALLS: usize = 64;
+
+/// What system calls are told apart by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SystemCallKind {
+    /// Which; the caller numbers them.
+    pub number: u32,
+    /// The error that they returned; 0 for none.
+    pub error: u32,
+}
+
+/// System calls of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SystemCallSum {
+    /// How many.
+    pub count: u64,
+    /// How long they took together.
+    pub time_ns: u64,
+    /// The longest of them.
+    pub longest_ns: u64,
+}
+
+/// The system calls of a span.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SystemCalls {
+    kinds: Vec<(SystemCallKind, SystemCallSum)>,
+    left_out: u64,
+}
+
+impl SystemCalls {
+    /// Takes one.
+    fn add(&mut self, kind: SystemCallKind, time_ns: u64) {
+        let at = self.kinds.iter().position(|(known, _)| *known == kind);
+        let at = match at {
+            Some(at) => at,
+            None if self.kinds.len() < MAX_SYSTEM_CALLS => {
+                self.kinds.push((kind, SystemCallSum::default()));
+                self.kinds.len() - 1
+            }
+            None => {
+                self.left_out += 1;
+                return;
+            }
+        };
+        let (_, sum) = &mut self.kinds[at];
+        sum.count += 1;
+        sum.time_ns = sum.time_ns.saturating_add(time_ns);
+        sum.longest_ns = sum.longest_ns.max(time_ns);
+    }
+
+    /// All kinds, in the order in which they were first seen.
+    pub fn iter(&self) -> impl Iterator<Item = (&SystemCallKind, &SystemCallSum)> {
+        self.kinds.iter().map(|(kind, sum)| (kind, sum))
+    }
+
+    /// System calls of kinds beyond [`MAX_SYSTEM_CALLS`].
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
 /// A part of a span that its thread was off the CPU, doing one thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Period {
@@ -143,6 +206,8 @@ pub struct Gathered<E> {
     pub samples: u64,
     /// What of it was off the CPU.
     pub off_cpu: OffCpu,
+    /// The system calls that returned in it.
+    pub system_calls: SystemCalls,
     stacks: Vec<Stack>,
 }
 
@@ -154,6 +219,7 @@ impl<E> Default for Gathered<E> {
             children_left_out: 0,
             samples: 0,
             off_cpu: OffCpu::default(),
+            system_calls: SystemCalls::default(),
             stacks: Vec::new(),
         }
     }
@@ -299,6 +365,18 @@ impl<E> OpenSpans<E> {
             });
         }
         self.periods += usize::from(needs_room);
+    }
+
+    /// Takes a system call that returned in a span.
+    pub fn system_call(
+        &mut self,
+        thread: ThreadId,
+        sequence: u64,
+        kind: SystemCallKind,
+        (start_ns, end_ns): (u64, u64),
+    ) {
+        let time_ns = end_ns.saturating_sub(start_ns);
+        self.of(thread, sequence, end_ns).system_calls.add(kind, time_ns);
     }
 
     /// Takes what was read where a span began.
@@ -504,6 +582,31 @@ mod tests {
         let parts: Vec<_> = periods.iter().map(|part| (part.start_ns, part.time_ns)).collect();
         assert_eq!((parts, left_out), (vec![(0, 10), (10, 5), (20, 10), (40, 11)], 0));
         assert_eq!(open.periods, 0, "what has ended needs no room");
+    }
+
+    #[test]
+    fn system_calls_are_summed_up_by_what_they_are_and_return() {
+        let mut open = OpenSpans::<()>::default();
+        let mut call = |number, error, times| {
+            open.system_call(THREAD, 3, SystemCallKind { number, error }, times);
+        };
+        for (number, error, times) in [(0, 0, (0, 10)), (3, 9, (20, 21)), (0, 0, (30, 33))] {
+            call(number, error, times);
+        }
+        (100..200).for_each(|number| call(number, 0, (0, 1)));
+        let calls = open.end(THREAD, 3).unwrap().system_calls;
+        let sum = |count, time_ns, longest_ns| SystemCallSum {
+            count,
+            time_ns,
+            longest_ns,
+        };
+        let first: Vec<_> = calls.iter().take(2).map(|(_, sum)| *sum).collect();
+        assert_eq!(first, [sum(2, 13, 10), sum(1, 1, 1)]);
+        let kept = MAX_SYSTEM_CALLS as u64;
+        assert_eq!(
+            (calls.iter().count() as u64, calls.left_out()),
+            (kept, 102 - kept)
+        );
     }
 
     #[test]

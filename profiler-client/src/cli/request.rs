@@ -246,6 +246,8 @@ pub struct Spans {
     pub number: u32,
     /// With who ended waits.
     pub waits: bool,
+    /// With the system calls of each call.
+    pub system_calls: bool,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
     /// What is written when the run ends; `None`: the view alone is shown.

@@ -36,8 +36,8 @@ impl Detail {
         // A line for the call itself, one for what it did, one that the stack begins with.
         let room = each.saturating_sub(3);
         // Where there is room for the call as a whole, and three things that it did.
-        let course = if room >= 10 { 4 } else { 0 };
-        let room = room - course;
+        let course = if room >= 16 { 4 } else { 0 };
+        let room = room - 2 * course;
         Self {
             course,
             children: room / 2,
@@ -59,6 +59,7 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
             lines.extend(times(span));
         }
         lines.extend(course(span, detail.course));
+        lines.extend(system_calls(span, detail.course));
         lines.extend(children(span, detail.children));
         lines.extend(places(state, span, detail.frames));
     }
@@ -121,6 +122,44 @@ pub fn times(span: &v1::Span) -> Vec<Line> {
         .map(|(what, ns)| format!("{} {what}", units::duration(ns as f64)))
         .collect();
     indented(vec![Line::of(Style::Plain, parts.join(", "))], "time:")
+}
+
+/// The system calls of a call, what took the most time first.
+#[must_use]
+pub fn system_calls(span: &v1::Span, most: usize) -> Vec<Line> {
+    let Some(calls) = &span.system_calls else {
+        return Vec::new();
+    };
+    if most == 0 {
+        return Vec::new();
+    }
+    if calls.kinds.is_empty() {
+        return indented(vec![Line::of(Style::Faint, "none")], "calls:");
+    }
+    let kinds = calls.kinds.len();
+    let shown = if kinds > most { most - 1 } else { kinds };
+    let line = |kind: &v1::SpanSystemCall| {
+        let [time, longest] = [kind.time_ns, kind.longest_ns].map(|ns| units::duration(ns as f64));
+        let line = Line::of(
+            Style::Plain,
+            format!("{:>8} {time:>8}  ", units::count(kind.calls)),
+        )
+        .and(Style::Plain, format!("{:<16}", terminal(&kind.name)))
+        .and(Style::Faint, format!("  longest {longest}"));
+        if kind.error.is_empty() {
+            line
+        } else {
+            line.and(Style::Warning, format!("  {}", terminal(&kind.error)))
+        }
+    };
+    let mut lines: Vec<Line> = calls.kinds.iter().take(shown).map(line).collect();
+    let others = calls.kinds.iter().skip(shown).map(|kind| kind.calls);
+    let others = others.fold(calls.left_out, u64::saturating_add);
+    if others > 0 {
+        let words = format!("… and {} system calls more", units::count(others));
+        lines.push(Line::of(Style::Faint, words));
+    }
+    indented(lines, "calls:")
 }
 
 /// Columns of a call, from its beginning to its end.
@@ -395,6 +434,21 @@ pub(crate) mod tests {
     use crate::render::{course::tests::period, trace::tests::value};
     use proptest::prelude::*;
 
+    fn system_call(
+        name: &str,
+        error: &str,
+        calls: u64,
+        (time_ns, longest_ns): (u64, u64),
+    ) -> v1::SpanSystemCall {
+        v1::SpanSystemCall {
+            name: name.into(),
+            error: error.into(),
+            calls,
+            time_ns,
+            longest_ns,
+        }
+    }
+
     /// Twenty milliseconds for a lock, ended by another thread.
     fn longest_wait() -> v1::SpanWait {
         v1::SpanWait {
@@ -471,6 +525,13 @@ pub(crate) mod tests {
                     ],
                     off_cpu_left_out: 2,
                     off_cpu_left_out_ns: 90_000,
+                    system_calls: Some(v1::SpanSystemCalls {
+                        kinds: vec![
+                            system_call("read", "", 2, (5_000_000, 4_000_000)),
+                            system_call("open", "ENOENT", 1200, (900_000, 1_000)),
+                        ],
+                        left_out: 0,
+                    }),
                     ..Default::default()
                 },
                 v1::Span {
@@ -530,6 +591,8 @@ pub(crate) mod tests {
                 "            [sleeping]  5.00 ms                                        ██████",
                 "            [runnable]  1.00 ms                                     ██",
                 "            … and 2 shorter times off the CPU, 90.0 µs in all",
+                "    calls:         2  5.00 ms  read              longest 4.00 ms",
+                "               1,200   900 µs  open              longest 1.00 µs  ENOENT",
                 "    inside:   +12.0 µs  main.cc:1310",
                 "              +1.20 ms  recv@main.cc:1312  3.10 ms",
                 "    wait:   20.0 ms [sleeping] [lock 0x7f00 in [heap]] at +1.50 ms, the longest of 3",

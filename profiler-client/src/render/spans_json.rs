@@ -83,6 +83,7 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
         "off_cpu": span.off_cpu.iter().map(period).collect::<Vec<_>>(),
         "off_cpu_left_out": integer(span.off_cpu_left_out),
         "off_cpu_left_out_ns": integer(span.off_cpu_left_out_ns),
+        "syscalls": span.system_calls.as_ref().map(system_calls),
         "longest_wait": span.longest_wait.as_ref().map(|wait| {
             json!({
                 "activity": wait.activity,
@@ -98,6 +99,23 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
     lines.push(',');
     lines.push_str(tail.strip_prefix('{').unwrap_or(&tail));
     lines.push('\n');
+}
+
+/// The system calls of a call.
+fn system_calls(calls: &v1::SpanSystemCalls) -> Value {
+    let kind = |kind: &v1::SpanSystemCall| {
+        json!({
+            "name": kind.name,
+            "error": known(&kind.error),
+            "calls": integer(kind.calls),
+            "time_ns": integer(kind.time_ns),
+            "longest_ns": integer(kind.longest_ns),
+        })
+    };
+    json!({
+        "kinds": calls.kinds.iter().map(kind).collect::<Vec<_>>(),
+        "left_out": integer(calls.left_out),
+    })
 }
 
 /// A part of a call that its thread was off the CPU.
@@ -175,6 +193,7 @@ mod tests {
                 "off_cpu",
                 "off_cpu_left_out",
                 "off_cpu_left_out_ns",
+                "syscalls",
                 "longest_wait"
             ]
         );
@@ -220,6 +239,14 @@ mod tests {
             ),
             (&json!(2), &json!(90_000))
         );
+        assert_eq!(
+            objects[0]["syscalls"],
+            json!({"kinds": [
+                {"name": "read", "error": null, "calls": 2, "time_ns": 5_000_000, "longest_ns": 4_000_000},
+                {"name": "open", "error": "ENOENT", "calls": 1200, "time_ns": 900_000, "longest_ns": 1_000},
+            ], "left_out": 0})
+        );
+        assert_eq!(objects[1]["syscalls"], Value::Null);
         let wait = &objects[0]["longest_wait"];
         assert_eq!(
             (&wait["activity"], &wait["time_ns"], &wait["stack"][1]["function"]),

@@ -36,6 +36,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
             interval: None,
             spans: request.number,
             waits: request.waits,
+            system_calls: request.system_calls,
         };
         let began_ns = monotonic_ns();
         let stream = client.watch_spans(watch.clone()).await?.into_inner();

@@ -240,6 +240,76 @@ fn times_off_cpu(span: &Value) -> [u64; 4] {
     ["sleeping", "uninterruptible", "stopped", "runnable"].map(|word| number(&span["times_ns"][word]))
 }
 
+/// What `serve` asks, and how often, by system call and error.
+const ASKED: [(&str, Option<&str>, u64); 5] = [
+    ("getppid", None, 20),
+    ("close", Some("EBADF"), 3),
+    ("timerfd_settime", None, 1),
+    ("clock_nanosleep", None, 1),
+    ("read", None, 1),
+];
+
+#[test]
+#[ignore = "needs root"]
+fn a_call_has_the_system_calls_that_it_makes() {
+    let mut target = Fixture::start("courses", &["100".to_owned()]);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let arguments = [
+        "spans",
+        "-p",
+        &pid,
+        "serve",
+        "--syscalls",
+        "-n",
+        "100",
+        "--window",
+        "60",
+        "--json",
+    ];
+    let command = Running::start(through(&daemon.socket, &arguments));
+    daemon.until_watched();
+    target.run();
+    let mut objects = daemon.end(command).objects();
+    let summary = objects.pop().unwrap();
+    let lost = summary["lost"].as_object().unwrap();
+    assert!(
+        !lost.keys().any(|reason| reason.starts_with("syscall")),
+        "{lost:?}"
+    );
+    // They are recorded from a moment after the beginning.
+    let known: Vec<&Value> = objects
+        .iter()
+        .filter(|span| !span["syscalls"].is_null())
+        .collect();
+    println!(
+        "{} of {} calls have their system calls",
+        known.len(),
+        objects.len()
+    );
+    assert!(known.len() > 20, "{} of {}", known.len(), objects.len());
+    for span in known {
+        assert_eq!(span["syscalls"]["left_out"], 0);
+        let kinds = span["syscalls"]["kinds"].as_array().unwrap();
+        for (name, error, calls) in ASKED {
+            let is_it = |kind: &&Value| kind["name"] == name && kind["error"] == json!(error);
+            let kind = kinds
+                .iter()
+                .find(is_it)
+                .unwrap_or_else(|| panic!("{name}: {span}"));
+            assert_eq!(kind["calls"], calls, "{name}: {span}");
+            assert!(number(&kind["longest_ns"]) <= number(&kind["time_ns"]), "{span}");
+        }
+        let nap = kinds
+            .iter()
+            .find(|kind| kind["name"] == "clock_nanosleep")
+            .unwrap();
+        assert!(number(&nap["time_ns"]) >= 8_000_000, "{span}");
+    }
+    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 /// Each thread of `courses` makes ten calls.
 const CALLS_OF_THREAD: u64 = 10;
 

@@ -80,6 +80,8 @@ pub struct Times {
     pub wakers: bool,
     /// Flags of [`Sampling`]: costs that tracepoints tell, where stacks are taken.
     pub costs: u64,
+    /// System calls in open spans are recorded one by one.
+    pub call_records: bool,
     /// System calls are counted: for those of whom these gates' bits stand all of them, for others those in open spans.
     pub calls: Option<u32>,
 }
@@ -103,6 +105,7 @@ impl Times {
         off_cpu: OffCpu::No,
         wakers: false,
         costs: 0,
+        call_records: false,
         calls: None,
     };
 
@@ -112,6 +115,7 @@ impl Times {
         off_cpu: OffCpu::InSpans,
         wakers: false,
         costs: 0,
+        call_records: false,
         calls: None,
     };
 
@@ -121,6 +125,7 @@ impl Times {
         off_cpu: OffCpu::All,
         wakers: true,
         costs: 0,
+        call_records: false,
         calls: None,
     };
 
@@ -130,6 +135,7 @@ impl Times {
         off_cpu: OffCpu::InSpans,
         wakers: true,
         costs: 0,
+        call_records: false,
         calls: None,
     };
 
@@ -141,6 +147,7 @@ impl Times {
             off_cpu: self.off_cpu.max(other.off_cpu),
             wakers: self.wakers || other.wakers,
             costs: self.costs | other.costs,
+            call_records: self.call_records || other.call_records,
             calls: match (self.calls, other.calls) {
                 (Some(views), Some(more)) => Some(views | more),
                 (calls, other) => calls.or(other),
@@ -162,7 +169,11 @@ impl Times {
     fn call_flags(self) -> u64 {
         self.calls.map_or(0, |views| {
             Sampling::SYSCALLS | u64::from(views) << Sampling::VIEWS_SHIFT
-        })
+        }) | if self.call_records {
+            Sampling::SYSCALLS | Sampling::SYSCALL_RECORDS
+        } else {
+            0
+        }
     }
 }
 
@@ -368,7 +379,9 @@ impl Engine {
         let period_ns = 1_000_000_000 / u64::from(frequency_hz.max(1));
         let ticks = targets.iter().any(|(_, times)| times.ticks);
         let off_cpu = targets.iter().any(|(_, times)| times.off_cpu != OffCpu::No);
-        let calls = targets.iter().any(|(_, times)| times.calls.is_some());
+        let calls = targets
+            .iter()
+            .any(|(_, times)| times.calls.is_some() || times.call_records);
         if (!ticks
             || self
                 .sampler
@@ -431,6 +444,7 @@ impl Engine {
         let targets: Vec<(u32, [u64; 3])> = known.iter().collect::<Result<_, _>>()?;
         let of_calls = Times {
             calls: Some(u32::MAX),
+            call_records: true,
             ..Times::default()
         };
         for (pid, [weight_ns, interrupt_ns, flags]) in targets {

@@ -84,6 +84,6 @@ pub use ready::Expected;
 pub use ring::{Hit, Key, ReadValue, Record, UserStack};
 pub use sampled_events::{Event, EventCounts, EventError, Pace, SampledEvent};
 pub use shared_stacks::SharedStack;
-pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
+pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall, ReturnedCall};
 pub use tracefs::Tracefs;
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use profiler_common::{
     hit::{HitHeader, ValueHeader},
     probe::ProbeId,
-    record::{HIT, SAMPLE, SPAN_END, STACK, SampleHeader, SpanEnd, SpanRef, StackHeader, WEIGHT, Weight},
+    record::{
+        HIT, SAMPLE, SPAN_END, STACK, SYSTEM_CALL, SampleHeader, SpanEnd, SpanRef, StackHeader, WEIGHT,
+        Weight,
+    },
     values::{MAX_BYTES, MAX_VALUES},
 };
 
-use super::off_cpu::Interval;
+use super::{off_cpu::Interval, system_calls::ReturnedCall};
 
 /// What the programs have to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +48,8 @@ pub enum Record {
     Hit(Hit),
     /// A thread was off the CPU.
     OffCpu(Interval),
+    /// A system call has returned in open spans.
+    SystemCall(ReturnedCall),
 }
 
 /// What a sample was about.
@@ -185,6 +190,7 @@ impl Record {
                     flags,
                 })
             }
+            SYSTEM_CALL => ReturnedCall::parse(bytes).map(Self::SystemCall),
             WEIGHT => Some(Self::Weight(Weight {
                 kind: reader.u32()?,
                 event: reader.u32()?,
@@ -299,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..8, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..9, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
             let mut bytes = kind.to_ne_bytes().to_vec();
             bytes.extend(rest);
             let _ = Record::parse(&bytes);

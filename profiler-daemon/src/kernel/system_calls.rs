@@ -17,12 +17,16 @@ use aya::{
     maps::{HashMap, MapData},
 };
 use memmap2::MmapRaw;
-use profiler_common::system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, NO_CALL, OpenCall};
+use profiler_common::{
+    record::{SYSTEM_CALL, SpanRef, SystemCallHeader},
+    system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, NO_CALL, OpenCall},
+};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::{
     Engine, Gate, KernelError, SharedStack,
     counts::{half, map, word},
+    ring::Reader,
     tracepoints::{self, Place},
 };
 use crate::abi;
@@ -115,6 +119,50 @@ pub struct CountedCalls {
     /// The longest of these.
     pub longest_ns: u64,
 }
+
+/// A system call that has returned in open spans.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReturnedCall {
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Which call.
+    pub call: CallNumber,
+    /// The error that it returned; 0 for none.
+    pub error: u32,
+    /// `CLOCK_MONOTONIC`, when it began.
+    pub start_ns: u64,
+    /// When it was about to return.
+    pub end_ns: u64,
+    /// Spans that were open, outermost first.
+    pub spans: Vec<SpanRef>,
+}
+
+impl ReturnedCall {
+    /// Reads one; `None` where the bytes are something else.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        // Field by field, in the order of `SystemCallHeader`, whose offsets are asserted.
+        let (kind, spans, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let (start_ns, end_ns, number, error) = (reader.u64()?, reader.u64()?, reader.u32()?, reader.u32()?);
+        if kind != SYSTEM_CALL {
+            return None;
+        }
+        Some(Self {
+            tgid,
+            tid,
+            call: CallNumber::new(number),
+            error,
+            start_ns,
+            // Clocks of two CPUs may differ by a little.
+            end_ns: end_ns.max(start_ns),
+            spans: (0..spans).map(|_| reader.span()).collect::<Option<_>>()?,
+        })
+    }
+}
+
+const _: () = assert!(size_of::<SystemCallHeader>() == 40);
 
 /// A call that has not returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -958,7 +958,7 @@ proptest! {
                 let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_waits(ROOT, session.clone(), 1);
                 let _ = replay.runtime.block_on(watch);
-                let request = SpansRequest { number: 10, waits: true };
+                let request = SpansRequest { number: 10, waits: true, system_calls: false };
                 let watch = replay.handle.watch_spans(ROOT, session.clone(), 1, request);
                 let _ = replay.runtime.block_on(watch);
                 let watch = replay.handle.watch_explain(ROOT, session.clone(), 1);

@@ -8,8 +8,12 @@ use profiler_symbolize::Frame;
 
 use super::{arguments, convert, flame_delta, records, thread_names::ThreadNames, trace, waits};
 use crate::{
+    abi,
     kernel::Activity,
-    session::{Ending, SessionError, SlowSpan, SpanChild, SpanPeriod, SpanWait, SpansPicture},
+    session::{
+        Ending, SessionError, SlowSpan, SpanChild, SpanPeriod, SpanSystemCall, SpanSystemCalls, SpanWait,
+        SpansPicture,
+    },
 };
 
 /// Spans in a message, where nobody said how many.
@@ -118,6 +122,7 @@ fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
         waits,
         longest_wait,
         off_cpu,
+        system_calls: calls,
     } = span;
     v1::Span {
         ts_ns: *start_ns,
@@ -155,6 +160,26 @@ fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
         off_cpu: off_cpu.periods.iter().map(period).collect(),
         off_cpu_left_out: off_cpu.left_out,
         off_cpu_left_out_ns: off_cpu.left_out_ns,
+        system_calls: calls.as_ref().map(system_calls),
+    }
+}
+
+fn system_calls(calls: &SpanSystemCalls) -> v1::SpanSystemCalls {
+    let error = |number| abi::error(number).map_or_else(|| number.to_string(), str::to_owned);
+    let kind = |kind: &SpanSystemCall| v1::SpanSystemCall {
+        name: kind.call.name().into_owned(),
+        error: if kind.error == 0 {
+            String::new()
+        } else {
+            error(kind.error)
+        },
+        calls: kind.count,
+        time_ns: kind.time_ns,
+        longest_ns: kind.longest_ns,
+    };
+    v1::SpanSystemCalls {
+        kinds: calls.calls.iter().map(kind).collect(),
+        left_out: calls.left_out,
     }
 }
 

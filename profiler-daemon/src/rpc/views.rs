@@ -186,11 +186,13 @@ impl ViewService for Views {
             interval,
             spans: number,
             waits,
+            system_calls,
         } = request.into_inner();
         let interval_ns = arguments::interval_ns(interval)?;
         let asked = SpansRequest {
             number: spans::wanted(number)?,
             waits,
+            system_calls,
         };
         let name = arguments::name(session)?;
         let pictures = self.0.watch_spans(caller, name, interval_ns, asked).await?;

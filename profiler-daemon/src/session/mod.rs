@@ -174,7 +174,10 @@ pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use span_losses::CHILDREN;
 pub(crate) use span_losses::{OwnLosses, SpanLosses};
-pub use spans::{SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanWait, SpansPicture, SpansRequest, Times};
+pub use spans::{
+    SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanSystemCall, SpanSystemCalls, SpanWait, SpansPicture,
+    SpansRequest, Times,
+};
 pub use state::OVER_BUDGET;
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;

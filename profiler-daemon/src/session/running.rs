@@ -254,7 +254,7 @@ impl Running {
                     let stack = interval.stack.as_deref();
                     stack.map(|stack| (interval.tgid, stack.user.flags))
                 }
-                Record::SpanEnd(_) | Record::Weight(_) => None,
+                Record::SpanEnd(_) | Record::Weight(_) | Record::SystemCall(_) => None,
             };
             let is_new = stack.is_some_and(|(_, flags)| flags & SampleHeader::USER_NO_TABLE != 0);
             if let Some((tgid, _)) = stack

@@ -122,6 +122,10 @@ impl Sampling {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
                 events: self.dropped.events.saturating_sub(before.dropped.events),
                 span_ends: self.dropped.span_ends.saturating_sub(before.dropped.span_ends),
+                system_calls: self
+                    .dropped
+                    .system_calls
+                    .saturating_sub(before.dropped.system_calls),
             },
         }
     }
@@ -172,6 +176,8 @@ impl Sampling {
                 samples: recorded("sample_symbols_behind"),
                 span_ends: recorded("span_end_symbols_behind"),
                 events: recorded("event_symbols_behind"),
+                // They are told with the slowest calls alone.
+                system_calls: 0,
             },
         }
     }
@@ -223,6 +229,7 @@ impl Sampling {
                     samples,
                     events,
                     span_ends,
+                    system_calls: _,
                 },
         } = *self;
         let (on, off) = (times.contain(Activity::OnCpu), times.contain(Activity::Runnable));

@@ -8,9 +8,10 @@
 mod layout;
 mod picture;
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, ops::Range, sync::Arc};
 
 use profiler_common::{
+    counter::Counter,
     layout::{BUCKETS, bucket_of, lowest_ns},
     probe::ProbeId,
     record::SpanEnd,
@@ -19,21 +20,27 @@ use profiler_common::{
 use self::layout::Shown;
 pub use self::{
     layout::{Layout, inside_left_out, program_losses, values_left_out},
-    picture::{SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanWait, SpansPicture, SpansRequest, Times},
+    picture::{
+        SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanSystemCall, SpanSystemCalls, SpanWait,
+        SpansPicture, SpansRequest, Times,
+    },
 };
 use super::{
     flame::Moment,
     picture::Losses,
-    symbols::Named,
+    symbols::{Dropped, Named},
     trace::{self, TracedValue},
 };
-use crate::kernel::{Activity, CallNumber, Hit, ReadValue};
+use crate::kernel::{Activity, CallNumber, Engine, Hit, ReadValue, ReturnedCall};
 use profiler_aggregate::{
     ThreadId,
     histogram::Histogram,
     slots::WindowConfig,
     slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
-    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, Period, WaitedAt},
+    slowest_open::{
+        Child, Gathered, LeftOut, OffCpu, OpenSpans, Period, SystemCallKind, SystemCallSum, SystemCalls,
+        WaitedAt,
+    },
     threshold::Band,
     waits::{Wait, Waker},
     watched::Watched,
@@ -129,7 +136,23 @@ pub struct Spans {
     lost_before: Losses,
     /// The wait that came last, whose samples follow.
     last_wait: Option<LastWait>,
+    /// Whether system calls are recorded.
+    system_calls: RecordedCalls,
 }
+
+/// Since when system calls are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RecordedCalls {
+    /// They are not.
+    No,
+    /// They were asked for: so many readings after that they are certain to be.
+    Asked(u32),
+    /// From a time on.
+    From(u64),
+}
+
+/// Readings after which what was asked of the programs is done.
+const READINGS: u32 = 2;
 
 /// Who ended a thread's wait, and when.
 struct LastWait {
@@ -162,6 +185,7 @@ impl Spans {
             reached: 0.0,
             lost_before,
             last_wait: None,
+            system_calls: RecordedCalls::No,
         }
     }
 
@@ -194,6 +218,34 @@ impl Spans {
     /// Changes how many are wanted.
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted.clamp(1, MAX_SHOWN);
+    }
+
+    /// Says whether system calls are recorded from soon on; if they were before, it goes on.
+    pub fn want_system_calls(&mut self, wanted: bool) {
+        self.system_calls = match (wanted, self.system_calls) {
+            (false, _) => RecordedCalls::No,
+            (true, RecordedCalls::No) => RecordedCalls::Asked(READINGS),
+            (true, known) => known,
+        };
+    }
+
+    /// Takes a system call that has returned.
+    pub fn system_call(&mut self, returned: &ReturnedCall) {
+        let thread = ThreadId {
+            tgid: returned.tgid,
+            tid: returned.tid,
+        };
+        for span in &returned.spans {
+            // What is itself a system call begins with its own.
+            if self.layout.shown.contains_key(&span.probe) && returned.start_ns >= span.start_ns {
+                let kind = SystemCallKind {
+                    number: returned.call.in_programs(),
+                    error: returned.error,
+                };
+                let times = (returned.start_ns, returned.end_ns);
+                self.open.system_call(thread, span.sequence, kind, times);
+            }
+        }
     }
 
     /// Takes a wait, before the samples of it.
@@ -363,6 +415,8 @@ impl Spans {
         // Samples from before it was watched were not looked at.
         let watched = end.start_ns >= self.watched.since_ns();
         let sampled = watched && sampled_from.covers(end.start_ns);
+        let has_system_calls =
+            sampled && matches!(self.system_calls, RecordedCalls::From(from_ns) if end.start_ns >= from_ns);
         self.slowest.take(rank, || {
             let before = *before.unwrap_or_default();
             let waits = before.off_cpu.count;
@@ -373,6 +427,7 @@ impl Spans {
                 waits,
                 longest_wait: longest_wait(end, &before),
                 off_cpu: periods(end, &before.off_cpu),
+                system_calls: has_system_calls.then(|| system_calls(&before.system_calls)),
                 ..slow_span(end, shown, behind, &before)
             })
         });
@@ -401,6 +456,11 @@ impl Spans {
     /// The duration from which on the ends of calls are to be recorded, by all calls of the window.
     pub fn threshold_ns(&mut self, calls: &Histogram<u64>, now_ns: u64) -> u64 {
         self.slowest.expire(now_ns);
+        self.system_calls = match self.system_calls {
+            RecordedCalls::Asked(0) => RecordedCalls::From(now_ns),
+            RecordedCalls::Asked(left) => RecordedCalls::Asked(left - 1),
+            known => known,
+        };
         let share = (self.reached + 1.0) / (self.ended + 1.0);
         self.ended *= REMEMBERED;
         self.reached *= REMEMBERED;
@@ -524,7 +584,37 @@ fn slow_span(
         waits: 0,
         longest_wait: None,
         off_cpu: SpanPeriods::default(),
+        system_calls: None,
     }
+}
+
+/// The system calls of a call, what took the most time first.
+fn system_calls(gathered: &SystemCalls) -> SpanSystemCalls {
+    let call = |(kind, sum): (&SystemCallKind, &SystemCallSum)| {
+        Some(SpanSystemCall {
+            call: CallNumber::of_thread(kind.number)?,
+            error: kind.error,
+            count: sum.count,
+            time_ns: sum.time_ns,
+            longest_ns: sum.longest_ns,
+        })
+    };
+    let mut calls: Vec<SpanSystemCall> = gathered.iter().filter_map(call).collect();
+    calls.sort_by_key(|call| (Reverse(call.time_ns), call.call, call.error));
+    SpanSystemCalls {
+        calls,
+        left_out: gathered.left_out(),
+    }
+}
+
+/// System calls that were not recorded, by reason, since the programs were loaded.
+pub fn system_call_losses(engine: &Engine, dropped: Dropped) -> Losses {
+    Losses::from([
+        ("syscall_yielded", engine.counter(Counter::SyscallYielded)),
+        ("syscall_ring_full", engine.counter(Counter::SyscallRingFull)),
+        ("syscall_open_limit", engine.counter(Counter::SyscallOpenLimit)),
+        ("syscall_symbols_behind", dropped.system_calls),
+    ])
 }
 
 /// When the thread was off the CPU in a call, in the order of time.

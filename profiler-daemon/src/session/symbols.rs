@@ -24,7 +24,9 @@ use profiler_common::{
 pub use self::wakers::{NamedWait, waiting};
 use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
-use crate::kernel::{Activity, Allocations, CallNumber, Hit, Interval, Key, Record, SharedStack, UserStack};
+use crate::kernel::{
+    Activity, Allocations, CallNumber, Hit, Interval, Key, Record, ReturnedCall, SharedStack, UserStack,
+};
 use profiler_aggregate::{ThreadId, waits::Lock};
 use profiler_debug_files::{Finder, SideLoaded};
 use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word};
@@ -95,6 +97,8 @@ pub enum Named {
     Weight(Weight),
     /// The end of a span.
     SpanEnd(SpanEnd),
+    /// A system call that has returned in open spans.
+    SystemCall(ReturnedCall),
     /// A line was reached.
     Hit(NamedHit),
     /// An interval off the CPU, and who ended it; its samples follow.
@@ -149,6 +153,7 @@ pub struct Dropped {
     pub samples: u64,
     pub events: u64,
     pub span_ends: u64,
+    pub system_calls: u64,
 }
 
 impl Dropped {
@@ -160,6 +165,7 @@ impl Dropped {
                 Record::Sample { event: 0, .. } | Record::OffCpu(_) => dropped.samples += 1,
                 Record::Sample { .. } => dropped.events += 1,
                 Record::SpanEnd(_) => dropped.span_ends += 1,
+                Record::SystemCall(_) => dropped.system_calls += 1,
                 // A sample whose weight does not come is told where it waits.
                 Record::Hit(_) | Record::Weight(_) => {}
             }
@@ -176,6 +182,7 @@ impl Add for Dropped {
             samples: self.samples + other.samples,
             events: self.events + other.events,
             span_ends: self.span_ends + other.span_ends,
+            system_calls: self.system_calls + other.system_calls,
         }
     }
 }
@@ -557,6 +564,7 @@ fn name(
     let groupings = wanted.groupings;
     match record {
         Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
+        Record::SystemCall(call) => named.push(Named::SystemCall(call)),
         Record::Weight(weight) => named.push(Named::Weight(weight)),
         Record::Hit(hit) => named.push(Named::Hit(name_hit(
             symbolizer,

@@ -359,7 +359,11 @@ impl Ends for FlamePicture {
 
 /// So many of the slowest calls.
 pub fn slowest(number: usize) -> SpansRequest {
-    SpansRequest { number, waits: false }
+    SpansRequest {
+        number,
+        waits: false,
+        system_calls: false,
+    }
 }
 
 /// A function of a picture by name.

@@ -520,6 +520,7 @@ fn slow_calls_tell_who_ended_their_longest_wait() {
             let request = SpansRequest {
                 number: 20,
                 waits: true,
+                system_calls: false,
             };
             let pictures = service.watch_spans_as(&session, request);
             (session, pictures)

@@ -34,6 +34,10 @@ pub struct SpansArgs {
     /// Show with each call's longest wait the thread that ended it, and what that ran
     #[arg(long)]
     pub waits: bool,
+    /// Show with each call the system calls that it made, how often, for how long, and which failed; costs a record for
+    /// each system call in the calls
+    #[arg(long, conflicts_with = "from")]
+    pub syscalls: bool,
     /// Expressions to read where each call begins, such as n,req->len; at most 16. Commas within brackets or
     /// double quotes do not separate. Repeatable
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]

@@ -55,6 +55,7 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
         session,
         number: args.number,
         waits: args.waits,
+        system_calls: args.syscalls,
         duration: args.duration.map(|span| span.0),
         export,
         json: args.json,

@@ -131,6 +131,7 @@ impl Task {
             interval: None,
             spans: SPANS,
             waits: true,
+            system_calls: true,
         };
         self.stream(async move { client.watch_spans(request).await }, What::Spans)
     }

@@ -98,6 +98,7 @@ fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
         lines.push(Line::of(Style::Faint, words));
     }
     lines.extend(spans::times(span));
+    lines.extend(spans::system_calls(span, (rows / 5).min(6)));
     let left = rows.saturating_sub(lines.len() + 1);
     lines.extend(spans::places(&row.said, span, left));
     lines.truncate(rows);

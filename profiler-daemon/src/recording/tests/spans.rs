@@ -7,7 +7,11 @@ use crate::session::{SlowSpan, SpansPicture, SpansRequest};
 
 impl Replay {
     fn spans(&self, session: &str, number: usize, waits: bool) -> Result<Arc<SpansPicture>, String> {
-        let request = SpansRequest { number, waits };
+        let request = SpansRequest {
+            number,
+            waits,
+            system_calls: false,
+        };
         let watch = self.handle.watch_spans(ROOT, session.to_owned(), 1, request);
         let pictures = self.runtime.block_on(watch).map_err(|error| error.to_string())?;
         Ok(pictures.borrow().clone().unwrap())

@@ -113,6 +113,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
         let spans = SpansRequest {
             number: 10,
             waits: true,
+            system_calls: false,
         };
         let with_waits = Question::Flame(FlameRequest {
             waits: true,

@@ -46,6 +46,30 @@ pub struct SpanPeriod {
     pub system_call: Option<CallNumber>,
 }
 
+/// System calls of one kind and result in a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpanSystemCall {
+    /// Which.
+    pub call: CallNumber,
+    /// The error that they returned; 0 for none.
+    pub error: u32,
+    /// How many.
+    pub count: u64,
+    /// How long they took together.
+    pub time_ns: u64,
+    /// The longest of them.
+    pub longest_ns: u64,
+}
+
+/// The system calls that returned in a call.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SpanSystemCalls {
+    /// Those that took the most time first.
+    pub calls: Vec<SpanSystemCall>,
+    /// System calls of further kinds.
+    pub left_out: u64,
+}
+
 /// When a call's thread was off the CPU.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SpanPeriods {
@@ -109,6 +133,8 @@ pub struct SlowSpan {
     pub longest_wait: Option<SpanWait>,
     /// When the thread was off the CPU in it.
     pub off_cpu: SpanPeriods,
+    /// The system calls that returned in it; `None` where it began before they were recorded.
+    pub system_calls: Option<SpanSystemCalls>,
 }
 
 impl SlowSpan {
@@ -126,6 +152,8 @@ pub struct SpansRequest {
     pub number: usize,
     /// With who ended waits.
     pub waits: bool,
+    /// With the system calls of each call.
+    pub system_calls: bool,
 }
 
 /// The slowest calls of a session.

@@ -66,6 +66,13 @@ impl Session {
                     }
                     self.span_end(end);
                 }
+                Named::SystemCall(call) => {
+                    if self.looks_at(call.tgid)
+                        && let Some(spans) = &mut self.spans
+                    {
+                        spans.system_call(call);
+                    }
+                }
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
                     if self.looks_at(wait.wait.thread.tgid)

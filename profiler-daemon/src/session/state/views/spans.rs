@@ -81,6 +81,7 @@ impl View for Spans {
         let wakers = session.streams.spans.variants().any(|request| request.waits);
         Times {
             wakers,
+            call_records: session.records_system_calls(),
             ..Times::IN_SPANS
         }
     }
@@ -136,6 +137,11 @@ impl Session {
         self.divider().is_some()
     }
 
+    /// Whether a watcher wants the system calls of each call.
+    fn records_system_calls(&self) -> bool {
+        self.streams.spans.variants().any(|request| request.system_calls)
+    }
+
     /// How many of the slowest the watchers want, at most; `None` without any.
     fn wanted_spans(&self) -> Option<usize> {
         self.streams.spans.variants().map(|request| request.number).max()
@@ -144,6 +150,7 @@ impl Session {
     /// Begins and ends the look at the slowest calls with its watchers.
     fn settle_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
         let wanted = self.wanted_spans();
+        let system_calls = self.records_system_calls();
         match (wanted, &mut self.spans) {
             (Some(wanted), Some(spans)) => spans.want(wanted),
             (Some(wanted), None) => {
@@ -155,6 +162,9 @@ impl Session {
                 self.read(engine, now_ns);
             }
             (None, None) => {}
+        }
+        if let Some(spans) = &mut self.spans {
+            spans.want_system_calls(system_calls);
         }
     }
 
@@ -221,6 +231,9 @@ impl Session {
         lost.extend(self.span_losses(engine));
         lost.extend(join_losses(self.dropped));
         lost.extend(spans::program_losses(engine, layout));
+        if self.records_system_calls() {
+            lost.extend(spans::system_call_losses(engine, dropped));
+        }
         lost
     }
 
