@@ -485,6 +485,10 @@ impl Spans {
             stacks_full,
         } = self.open.left_out();
         let mut lost = since(lost, &self.lost_before);
+        if self.system_calls == RecordedCalls::No {
+            // Those of other sessions.
+            lost.retain(|reason, _| !SYSTEM_CALL_LOSSES.contains(reason));
+        }
         for (reason, count) in [
             ("open_full", open_full),
             ("open_expired", open_expired),
@@ -609,13 +613,24 @@ fn system_calls(gathered: &SystemCalls) -> SpanSystemCalls {
 
 /// System calls that were not recorded, by reason, since the programs were loaded.
 pub fn system_call_losses(engine: &Engine, dropped: Dropped) -> Losses {
-    Losses::from([
-        ("syscall_yielded", engine.counter(Counter::SyscallYielded)),
-        ("syscall_ring_full", engine.counter(Counter::SyscallRingFull)),
-        ("syscall_open_limit", engine.counter(Counter::SyscallOpenLimit)),
-        ("syscall_symbols_behind", dropped.system_calls),
-    ])
+    let counts = [
+        engine.counter(Counter::SyscallYielded),
+        engine.counter(Counter::SyscallRingFull),
+        engine.counter(Counter::SyscallOpenLimit),
+        engine.missed_calls(),
+        dropped.system_calls,
+    ];
+    SYSTEM_CALL_LOSSES.into_iter().zip(counts).collect()
 }
+
+/// Reasons by which the system calls of calls are lost.
+const SYSTEM_CALL_LOSSES: [&str; 5] = [
+    "syscall_yielded",
+    "syscall_ring_full",
+    "syscall_open_limit",
+    "syscall_missed",
+    "syscall_symbols_behind",
+];
 
 /// When the thread was off the CPU in a call, in the order of time.
 fn periods(end: &SpanEnd, off_cpu: &OffCpu) -> SpanPeriods {

@@ -12,6 +12,18 @@ use super::{
     Color, DryRunArgs, EventFormat, FromArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
+/// What is shown of each call.
+#[derive(Args, Debug)]
+pub struct ShownArgs {
+    /// Show with each call's longest wait the thread that ended it, and what that ran
+    #[arg(long)]
+    pub waits: bool,
+    /// Show with each call the system calls that it made, how often, for how long, and which failed; costs a record for
+    /// each system call in the calls
+    #[arg(long, conflicts_with = "from")]
+    pub syscalls: bool,
+}
+
 /// `profiler spans`.
 #[derive(Args, Debug)]
 pub struct SpansArgs {
@@ -31,13 +43,9 @@ pub struct SpansArgs {
     /// How many calls to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub number: u32,
-    /// Show with each call's longest wait the thread that ended it, and what that ran
-    #[arg(long)]
-    pub waits: bool,
-    /// Show with each call the system calls that it made, how often, for how long, and which failed; costs a record for
-    /// each system call in the calls
-    #[arg(long, conflicts_with = "from")]
-    pub syscalls: bool,
+    /// What is shown of each call.
+    #[command(flatten)]
+    pub shown: ShownArgs,
     /// Expressions to read where each call begins, such as n,req->len; at most 16. Commas within brackets or
     /// double quotes do not separate. Repeatable
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]

@@ -54,8 +54,8 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
     Ok(Spans {
         session,
         number: args.number,
-        waits: args.waits,
-        system_calls: args.syscalls,
+        waits: args.shown.waits,
+        system_calls: args.shown.syscalls,
         duration: args.duration.map(|span| span.0),
         export,
         json: args.json,

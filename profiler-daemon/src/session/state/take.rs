@@ -14,7 +14,7 @@ use super::{
     },
     Session,
 };
-use crate::kernel::{Activity, Event};
+use crate::kernel::{Activity, Event, ReturnedCall};
 
 /// What waits for the spans around it.
 pub(super) enum Inside {
@@ -53,6 +53,14 @@ impl Session {
         self.take_records(batch, true);
     }
 
+    fn system_call(&mut self, call: &ReturnedCall) {
+        if self.looks_at(call.tgid)
+            && let Some(spans) = &mut self.spans
+        {
+            spans.system_call(call);
+        }
+    }
+
     fn take_records(&mut self, batch: &NamedBatch, is_last: bool) {
         for record in &batch.records {
             match record {
@@ -66,13 +74,7 @@ impl Session {
                     }
                     self.span_end(end);
                 }
-                Named::SystemCall(call) => {
-                    if self.looks_at(call.tgid)
-                        && let Some(spans) = &mut self.spans
-                    {
-                        spans.system_call(call);
-                    }
-                }
+                Named::SystemCall(call) => self.system_call(call),
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
                     if self.looks_at(wait.wait.thread.tgid)

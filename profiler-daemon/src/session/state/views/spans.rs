@@ -231,9 +231,7 @@ impl Session {
         lost.extend(self.span_losses(engine));
         lost.extend(join_losses(self.dropped));
         lost.extend(spans::program_losses(engine, layout));
-        if self.records_system_calls() {
-            lost.extend(spans::system_call_losses(engine, dropped));
-        }
+        lost.extend(spans::system_call_losses(engine, dropped));
         lost
     }
 
