@@ -253,7 +253,7 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Threads]),
         Action::Enter,
         "these alone",
-        "what the selected threads do alone: a condition of the step, or without one the flame graph of these",
+        "only what the selected threads do, as a condition of the step",
     ),
     bind(
         ENTER,
