@@ -22,7 +22,6 @@ use serde_json::Value;
 use super::{
     command::{Running, on_a_small_disk, profiler, run, through},
     daemon::Daemon,
-    fixture::spec,
     split_off,
     verbs::{busy, unharmed},
 };

@@ -210,6 +210,10 @@ fn tracepoint_ns(engine: &mut Engine) -> Option<u64> {
 
 /// What it costs a thread to reach a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "all are times, whose names end in their unit"
+)]
 pub struct HitCosts {
     /// On an instruction that the kernel emulates.
     pub emulated_ns: u64,

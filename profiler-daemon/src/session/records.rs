@@ -1015,6 +1015,7 @@ mod tests {
             complete: true,
             goes_on: false,
             lock: None,
+            system_call: None,
             task: None,
         }
     }

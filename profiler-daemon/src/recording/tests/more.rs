@@ -374,6 +374,7 @@ fn wait_in_call(
             weight_ns,
             activity,
             continues,
+            system_call: None,
             task: Some(target.task),
             stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| target.fast.clone()),
             complete: true,

@@ -37,6 +37,7 @@ impl Replay {
         let request = SpansRequest {
             number: 10,
             waits: true,
+            system_calls: false,
         };
         let spans = self.handle.watch_spans(ROOT, session.clone(), 1, request);
         let spans = self.runtime.block_on(spans).unwrap().borrow().clone().unwrap();

@@ -34,6 +34,7 @@ fn waiting(off_cpu: bool, text: &str) -> Vec<RecordBatch> {
             weight_ns: (to_ms - from_ms) * MS,
             activity: Activity::Sleeping,
             continues: goes_on,
+            system_call: None,
             task: None,
             stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| {
                 let mut frames = vec![FrameId(u32::try_from(Frames::default().table().len()).unwrap())];
