@@ -27,8 +27,17 @@ pub enum Ready<T> {
 
 #[derive(Clone, Debug)]
 enum Waiting<T> {
-    Sample(LateKey, T),
+    /// With its number, which tells it from another of the same name.
+    Sample(LateKey, u64, T),
     End(SpanEnd),
+}
+
+/// A sample that waits.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    number: u64,
+    /// As far as it is known.
+    weight: Option<u64>,
 }
 
 /// Samples that wait for their weights.
@@ -36,10 +45,16 @@ enum Waiting<T> {
 pub struct Late<T> {
     /// What each thread has told, oldest first; a sample without a weight is first in each.
     threads: HashMap<u32, VecDeque<Waiting<T>>>,
-    /// The samples in these, with their weights as far as they are known.
-    weights: HashMap<LateKey, Option<u64>>,
+    /// The samples in these, by name; a sample whose number is another's by now was given up.
+    awaited: HashMap<LateKey, Awaited>,
+    /// Samples so far.
+    numbers: u64,
     /// What is in the queues.
     count: usize,
+    /// Samples in them that were given up.
+    dead: usize,
+    /// None that waits for its weight was taken before.
+    oldest_ns: u64,
     max: usize,
     given_up: u64,
 }
@@ -56,8 +71,11 @@ impl<T> Late<T> {
     pub fn with_limit(max: usize) -> Self {
         Self {
             threads: HashMap::new(),
-            weights: HashMap::new(),
+            awaited: HashMap::new(),
+            numbers: 0,
             count: 0,
+            dead: 0,
+            oldest_ns: u64::MAX,
             max,
             given_up: 0,
         }
@@ -65,14 +83,18 @@ impl<T> Late<T> {
 
     /// Takes a sample of a thread; what need not wait any more is handed out.
     pub fn sample(&mut self, tid: u32, key: LateKey, sample: T) -> Vec<Ready<T>> {
+        self.oldest_ns = self.oldest_ns.min(key.0);
+        self.numbers += 1;
+        let number = self.numbers;
+        let awaited = Awaited { number, weight: None };
         // The one before of this name has no end of its own any more.
-        let mut ready = if self.weights.contains_key(&key) {
-            self.give_up(|known, _| known == key)
-        } else {
-            Vec::new()
-        };
-        self.weights.insert(key, None);
-        self.push(tid, Waiting::Sample(key, sample));
+        let is_again = self.awaited.insert(key, awaited).is_some();
+        if is_again {
+            self.given_up += 1;
+            self.dead += 1;
+        }
+        self.push(tid, Waiting::Sample(key, number, sample));
+        let mut ready = if is_again { self.drain(tid) } else { Vec::new() };
         ready.extend(self.keep_within_limit());
         ready
     }
@@ -88,8 +110,8 @@ impl<T> Late<T> {
 
     /// Takes the weight of a thread's sample; of one that does not wait, this is nothing.
     pub fn weight(&mut self, tid: u32, key: LateKey, weight: u64) -> Vec<Ready<T>> {
-        match self.weights.get_mut(&key) {
-            Some(known) => *known = Some(weight),
+        match self.awaited.get_mut(&key) {
+            Some(known) => known.weight = Some(weight),
             None => return Vec::new(),
         }
         self.drain(tid)
@@ -97,12 +119,18 @@ impl<T> Late<T> {
 
     /// Gives up samples that were taken before this.
     pub fn expire(&mut self, before_ns: u64) -> Vec<Ready<T>> {
-        let is_old = |(ts_ns, _): LateKey, weight: Option<u64>| ts_ns < before_ns && weight.is_none();
-        if self.weights.iter().any(|(key, weight)| is_old(*key, *weight)) {
-            self.give_up(is_old)
-        } else {
-            Vec::new()
+        // Those that were given up hold up who waits behind them; to go over all takes long, and is done where many are.
+        let has_dead = self.dead > 0 && (before_ns == u64::MAX || self.dead > self.count / 2);
+        if !has_dead && before_ns <= self.oldest_ns {
+            return Vec::new();
         }
+        let ready = self.give_up(|(ts_ns, _), weight| ts_ns < before_ns && weight.is_none());
+        let waiting = self
+            .awaited
+            .iter()
+            .filter(|(_, awaited)| awaited.weight.is_none());
+        self.oldest_ns = waiting.map(|((ts_ns, _), _)| *ts_ns).min().unwrap_or(u64::MAX);
+        ready
     }
 
     /// Samples that were given up so far.
@@ -125,15 +153,23 @@ impl<T> Late<T> {
 
     /// Gives up the samples of which this holds, and hands out what has waited for them.
     fn give_up(&mut self, is_given_up: impl Fn(LateKey, Option<u64>) -> bool) -> Vec<Ready<T>> {
-        let before = self.weights.len();
-        self.weights.retain(|key, weight| !is_given_up(*key, *weight));
-        self.given_up += (before - self.weights.len()) as u64;
-        let weights = &self.weights;
+        let before = self.awaited.len();
+        self.awaited
+            .retain(|key, awaited| !is_given_up(*key, awaited.weight));
+        self.given_up += (before - self.awaited.len()) as u64;
+        let awaited = &self.awaited;
+        let is_awaited = |waiting: &Waiting<T>| match waiting {
+            Waiting::Sample(key, number, _) => {
+                awaited.get(key).is_some_and(|awaited| awaited.number == *number)
+            }
+            Waiting::End(_) => true,
+        };
         for queue in self.threads.values_mut() {
             let before = queue.len();
-            queue.retain(|waiting| !matches!(waiting, Waiting::Sample(key, _) if !weights.contains_key(key)));
+            queue.retain(is_awaited);
             self.count -= before - queue.len();
         }
+        self.dead = 0;
         let tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.into_iter().flat_map(|tid| self.drain(tid)).collect()
     }
@@ -145,19 +181,28 @@ impl<T> Late<T> {
             return ready;
         };
         while let Some(waiting) = queue.pop_front() {
-            match waiting {
-                Waiting::End(end) => ready.push(Ready::End(end)),
-                Waiting::Sample(key, sample) => {
-                    let Some(Some(weight)) = self.weights.get(&key) else {
-                        queue.push_front(Waiting::Sample(key, sample));
-                        break;
-                    };
-                    ready.push(Ready::Sample(sample, *weight));
-                    self.weights.remove(&key);
+            let (key, number, sample) = match waiting {
+                Waiting::End(end) => {
+                    self.count -= 1;
+                    ready.push(Ready::End(end));
+                    continue;
                 }
+                Waiting::Sample(key, number, sample) => (key, number, sample),
+            };
+            let known = self.awaited.get(&key).filter(|awaited| awaited.number == number);
+            match known.map(|awaited| awaited.weight) {
+                Some(None) => {
+                    queue.push_front(Waiting::Sample(key, number, sample));
+                    break;
+                }
+                Some(Some(weight)) => {
+                    ready.push(Ready::Sample(sample, weight));
+                    self.awaited.remove(&key);
+                }
+                None => self.dead = self.dead.saturating_sub(1),
             }
+            self.count -= 1;
         }
-        self.count -= ready.len();
         if !queue.is_empty() {
             self.threads.insert(tid, queue);
         }
@@ -234,7 +279,7 @@ mod tests {
                 prop_assert!(late.count <= max + 1);
             }
             ready.extend(late.expire(u64::MAX));
-            prop_assert!(late.threads.is_empty() && late.weights.is_empty() && late.count == 0);
+            prop_assert!(late.threads.is_empty() && late.awaited.is_empty() && late.count == 0 && late.dead == 0);
             let mut latest = HashMap::new();
             let (mut delivered, mut ended) = (0, 0);
             for item in &ready {
@@ -281,5 +326,16 @@ mod tests {
         assert!(late.sample(1, (10, 0), 'b').is_empty());
         assert_eq!(late.weight(1, (10, 0), 4), [Ready::Sample('b', 4)]);
         assert_eq!(late.given_up(), 1);
+    }
+
+    #[test]
+    fn who_waits_behind_a_name_that_came_again_elsewhere_is_let_go_in_the_end() {
+        let mut late = Late::default();
+        late.sample(1, (10, 0), 'a');
+        assert!(late.end(&end(1, 5)).is_empty());
+        assert!(late.sample(2, (10, 0), 'b').is_empty());
+        assert_eq!(late.weight(2, (10, 0), 4), [Ready::Sample('b', 4)]);
+        assert_eq!(late.expire(u64::MAX), [Ready::End(end(1, 5))]);
+        assert_eq!((late.given_up(), late.count), (1, 0));
     }
 }

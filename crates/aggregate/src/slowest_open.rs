@@ -188,7 +188,7 @@ impl OffCpu {
             _ => period,
         };
         self.left_out += 1;
-        self.left_out_ns += gone.time_ns;
+        self.left_out_ns = self.left_out_ns.saturating_add(gone.time_ns);
         false
     }
 }
@@ -351,7 +351,7 @@ impl<E> OpenSpans<E> {
         off_cpu.count += count;
         let needs_room = off_cpu.keep(period, has_room);
         if let Some(sum_ns) = off_cpu.times_ns.get_mut(activity) {
-            *sum_ns += time_ns;
+            *sum_ns = sum_ns.saturating_add(time_ns);
         }
         let longest = off_cpu.longest.as_ref();
         if longest.is_none_or(|longest| longest.time_ns < time_ns) {

@@ -119,6 +119,12 @@ impl<'a> Matcher<'a> {
         best
     }
 
+    /// Whether a function is matched whose name is readable already.
+    #[must_use]
+    pub fn matches_readable(&self, name: &str) -> bool {
+        self.form(name).is_some()
+    }
+
     /// One form of a name, as a whole or by its last components.
     fn form(&self, text: &str) -> Option<Match> {
         if let Name::Glob(pattern) = self.name

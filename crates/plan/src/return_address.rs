@@ -1,5 +1,5 @@
 //! Functions that look at the address that they return to, which a return probe replaces: by themselves, or in one that they end
-//! in a jump to, be it of another file.
+//! in a jump to. Of another file, only the C library's functions are known to do so, by their names.
 
 use std::collections::BTreeSet;
 

@@ -68,12 +68,13 @@ pub const RECORD: &str = help!(
   profiler flame --from d.profrec --off-cpu
   profiler flame --from d.profrec -e page-faults
 
-A recording holds the data of flame graphs and latency: samples, the ends of calls in which samples
-were taken, and a histogram of durations. Which calls are slow is decided afterwards, and for which
-part of the time. Calls that conditions on values rule out are not recorded. Hits, counters, waits,
-system calls, time off the CPU outside of calls and events are in it where they are asked for: with a line
-at the end of the scope, --trace or --print, with --timeline or -e, with --waits, with --syscalls, with
---off-cpu, and with --costs."
+A recording holds the data of flame graphs and latency: samples, the ends of
+calls in which samples were taken, and a histogram of durations. Which calls are
+slow is decided afterwards, and for which part of the time. Calls that conditions
+on values rule out are not recorded. Hits, counters, waits, system calls, time
+off the CPU outside of calls and events are in it where they are asked for: with
+a line at the end of the scope, --trace or --print, with --timeline or -e, with
+--waits, with --syscalls, with --off-cpu, and with --costs."
 );
 
 /// `profiler self --help`.
@@ -169,10 +170,12 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 'malloc' --stack --limit 10              who calls it
   profiler trace -p 4211 handle_request --limit 100000 --duration 10 -o calls.pftrace   for ui.perfetto.dev
 
-Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi, $tid, $comm; of a call also return. `profiler source` lists the
-variables of a function. A value that cannot be read shows why. With --stack, the innermost function comes
-first; a stack that does not reach its root is marked incomplete. The last line on stderr says how many
-hits were not shown. Ctrl-C ends the run; a second one aborts."
+Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi, $tid, $comm;
+of a call also return. `profiler source` lists the variables of a function. A
+value that cannot be read shows why. With --stack, the innermost function comes
+first; a stack that does not reach its root is marked incomplete. The last line
+on stderr says how many hits were not shown. Ctrl-C ends the run; a second one
+aborts."
 );
 
 /// `profiler explain --help`.

@@ -154,6 +154,8 @@ pub enum ScopeEdit {
 pub struct Tui {
     /// What is looked at first.
     pub lens: Lens,
+    /// The command line says what is shown of it; a recording begins on the screen that it was begun on otherwise.
+    pub says_what_is_shown: bool,
     /// How sessions are made: all but their target and scope.
     pub template: v1::CreateSessionRequest,
     /// When to colour.

@@ -72,7 +72,7 @@ impl Kind {
 /// What the thread of a call did off the CPU, what took the most time first. Whatever it waited in, a thread that only
 /// needs a CPU does the same.
 #[must_use]
-pub fn kinds(span: &v1::Span) -> Vec<Kind> {
+fn kinds(span: &v1::Span) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Vec::new();
     for period in &span.off_cpu {
         let did = activity(period);
@@ -97,6 +97,45 @@ pub fn kinds(span: &v1::Span) -> Vec<Kind> {
     kinds
 }
 
+/// What a call's thread did off the CPU, as far as there is room for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fitting {
+    /// What took the most time.
+    pub kinds: Vec<Kind>,
+    /// Lines that say what is not among these.
+    pub rest: Vec<String>,
+}
+
+/// What the thread of a call did off the CPU, in so many lines; one more says what is not known one by one, where that is so.
+#[must_use]
+pub fn fitting(span: &v1::Span, lines: usize) -> Fitting {
+    let mut kinds = kinds(span);
+    let shown = if kinds.len() > lines {
+        lines.saturating_sub(1)
+    } else {
+        kinds.len()
+    };
+    let others = kinds.split_off(shown);
+    let rest = other_ways(&others).into_iter().chain(left_out(span));
+    Fitting {
+        rest: rest.collect(),
+        kinds,
+    }
+}
+
+/// How many ways to be off the CPU these are, and for how long; `None` where there are none.
+fn other_ways(kinds: &[Kind]) -> Option<String> {
+    let time_ns = kinds.iter().map(|kind| kind.time_ns).fold(0, u64::saturating_add);
+    (!kinds.is_empty()).then(|| {
+        format!(
+            "… and {} other way{} off the CPU, {} in all",
+            kinds.len(),
+            if kinds.len() == 1 { "" } else { "s" },
+            units::duration(time_ns as f64)
+        )
+    })
+}
+
 const RUNNABLE: &str = "runnable";
 
 /// What the thread did in a part of a call, as times off the CPU are called.
@@ -107,7 +146,8 @@ pub fn activity(period: &v1::SpanPeriod) -> &'static str {
         v1::Activity::Uninterruptible => "uninterruptible",
         v1::Activity::Stopped => "stopped",
         v1::Activity::Runnable => RUNNABLE,
-        v1::Activity::Unspecified | v1::Activity::OnCpu => "on_cpu",
+        // Only a newer version knows what it was.
+        v1::Activity::Unspecified | v1::Activity::OnCpu => "unknown",
     }
 }
 
@@ -134,8 +174,7 @@ pub fn whole(span: &v1::Span, columns: usize) -> String {
 }
 
 /// What of it is not among the times off the CPU that are known one by one; `None` where all are.
-#[must_use]
-pub fn left_out(span: &v1::Span) -> Option<String> {
+fn left_out(span: &v1::Span) -> Option<String> {
     (span.off_cpu_left_out > 0).then(|| {
         format!(
             "… and {} shorter times off the CPU, {} in all",
@@ -200,6 +239,61 @@ pub(crate) mod tests {
         ];
         let expected = expected.map(|(words, bars)| (words.to_owned(), bars.to_owned()));
         assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_summed_up() {
+        let span = v1::Span {
+            duration_ns: 20_000_000,
+            off_cpu: vec![
+                period(v1::Activity::Sleeping, 2, 6, "read"),
+                period(v1::Activity::Stopped, 12, 2, ""),
+                period(v1::Activity::Runnable, 14, 1, ""),
+            ],
+            off_cpu_left_out: 2,
+            off_cpu_left_out_ns: 90_000,
+            ..v1::Span::default()
+        };
+        let left_out = "… and 2 shorter times off the CPU, 90.0 µs in all";
+        for (lines, kinds, rest) in [
+            (3, 3, &[left_out][..]),
+            (
+                2,
+                1,
+                &["… and 2 other ways off the CPU, 3.00 ms in all", left_out],
+            ),
+            (
+                1,
+                0,
+                &["… and 3 other ways off the CPU, 9.00 ms in all", left_out],
+            ),
+            (
+                0,
+                0,
+                &["… and 3 other ways off the CPU, 9.00 ms in all", left_out],
+            ),
+        ] {
+            let fitting = fitting(&span, lines);
+            assert_eq!(
+                (fitting.kinds.len(), &fitting.rest[..]),
+                (
+                    kinds,
+                    &rest.iter().map(|&line| line.to_owned()).collect::<Vec<_>>()[..]
+                ),
+                "{lines}"
+            );
+        }
+        let none = fitting(&v1::Span::default(), 0);
+        assert!(none.kinds.is_empty() && none.rest.is_empty());
+    }
+
+    #[test]
+    fn what_only_a_newer_version_knows_is_not_said_to_be_time_on_the_cpu() {
+        let newer = v1::SpanPeriod {
+            activity: 99,
+            ..v1::SpanPeriod::default()
+        };
+        assert_eq!(activity(&newer), "unknown");
     }
 
     proptest! {

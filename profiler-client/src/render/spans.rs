@@ -4,9 +4,13 @@ use std::{borrow::Cow, time::Duration};
 
 use profiler_proto::v1;
 
-use super::{course, escape::terminal, source_names::cut, text, trace, units, waits};
+use super::{
+    course::{self, Fitting},
+    escape::terminal,
+    text, trace, units, waits,
+};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, cut_middle},
     state::spans::{EndedBy, SpansState},
 };
 
@@ -174,18 +178,14 @@ fn course(span: &v1::Span, most: usize) -> Vec<Line> {
         return Vec::new();
     };
     let line = |words: &str, style, bars: String| {
-        Line::of(Style::Plain, format!("{:<LABEL$} ", cut(words, LABEL))).and(style, bars)
+        Line::of(Style::Plain, format!("{:<LABEL$} ", cut_middle(words, LABEL))).and(style, bars)
     };
     let on_cpu = "█ on the CPU, ░ off it";
     let mut lines = vec![line(on_cpu, Style::Bar, course::whole(span, COURSE))];
-    let kinds = course::kinds(span);
-    let drawn = kinds.iter().take(room);
-    lines.extend(drawn.map(|kind| line(&kind.words(), Style::SlowBar, kind.bars(span.duration_ns, COURSE))));
-    if kinds.len() <= room
-        && let Some(left_out) = course::left_out(span)
-    {
-        lines.push(Line::of(Style::Faint, left_out));
-    }
+    let Fitting { kinds, rest } = course::fitting(span, room);
+    let kinds = kinds.iter();
+    lines.extend(kinds.map(|kind| line(&kind.words(), Style::SlowBar, kind.bars(span.duration_ns, COURSE))));
+    lines.extend(rest.into_iter().map(|words| Line::of(Style::Faint, words)));
     indented(lines, "course:")
 }
 

@@ -10,11 +10,22 @@ use super::{flame::FlameState, functions::FrameId};
 const THREAD: &str = "[thread]";
 
 /// Names of functions or threads: patterns with `|` between them. `*` stands for any text, a backslash before a character for that
-/// one.
+/// one. A pattern that begins with `::` is of whole names alone, others of the last parts of a path too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     text: String,
-    patterns: Vec<Vec<Piece>>,
+    patterns: Vec<Pattern>,
+}
+
+/// What begins a pattern of whole names.
+const WHOLE: &str = "::";
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pattern {
+    pieces: Vec<Piece>,
+    /// The last parts of a path are not enough.
+    is_whole: bool,
 }
 
 /// A piece of a pattern.
@@ -28,33 +39,38 @@ impl Patterns {
     /// Reads them.
     #[must_use]
     pub fn read(text: &str) -> Self {
-        let mut patterns = vec![Vec::new()];
-        let mut chars = text.chars();
+        let mut patterns = Vec::new();
+        let mut pattern = Pattern::beginning(text);
+        let mut chars = pattern.behind_beginning(text).chars();
         while let Some(c) = chars.next() {
             let piece = match c {
                 '|' => {
-                    patterns.push(Vec::new());
+                    let next = Pattern::beginning(chars.as_str());
+                    chars = next.behind_beginning(chars.as_str()).chars();
+                    patterns.push(std::mem::replace(&mut pattern, next));
                     continue;
                 }
                 '*' => Piece::Any,
                 '\\' => Piece::One(chars.next().unwrap_or('\\')),
                 c => Piece::One(c),
             };
-            if let Some(last) = patterns.last_mut() {
-                last.push(piece);
-            }
+            pattern.pieces.push(piece);
         }
-        patterns.retain(|pattern| !pattern.is_empty());
+        patterns.push(pattern);
+        patterns.retain(|pattern| !pattern.pieces.is_empty());
         Self {
             text: text.to_owned(),
             patterns,
         }
     }
 
-    /// One that a name alone matches.
+    /// A name as a pattern: nothing in it stands for anything else.
     #[must_use]
     pub fn name(name: &str) -> String {
         let mut text = String::new();
+        if name.starts_with(WHOLE) {
+            text.push('\\');
+        }
         for c in name.chars() {
             if matches!(c, '|' | '*' | '\\') {
                 text.push('\\');
@@ -64,10 +80,11 @@ impl Patterns {
         text
     }
 
-    /// Those that these names alone match.
+    /// Those that these names alone match, as a whole.
     #[must_use]
     pub fn of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let names: Vec<String> = names.into_iter().map(Self::name).collect();
+        let names = names.into_iter().map(|name| WHOLE.to_owned() + &Self::name(name));
+        let names: Vec<String> = names.collect();
         Self::read(&names.join("|"))
     }
 
@@ -83,7 +100,13 @@ impl Patterns {
         self.patterns.is_empty()
     }
 
-    /// Whether one of them is a name, or the last components of its path.
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.patterns.len()
+    }
+
+    /// Whether one of them is a name, or, unless it is of whole names, the last components of its path.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let parts = name.match_indices("::").map(|(at, _)| &name[at + 2..]);
@@ -91,8 +114,27 @@ impl Patterns {
             .chain(parts)
             .map(|part| part.chars().collect())
             .collect();
-        let is_matched = |pattern: &Vec<Piece>| candidates.iter().any(|name| is_match(pattern, name));
+        let is_matched = |pattern: &Pattern| {
+            let count = if pattern.is_whole { 1 } else { candidates.len() };
+            let mut candidates = candidates.iter().take(count);
+            candidates.any(|name| is_match(&pattern.pieces, name))
+        };
         self.patterns.iter().any(is_matched)
+    }
+}
+
+impl Pattern {
+    /// One without pieces yet, of whole names where a text begins so.
+    fn beginning(text: &str) -> Self {
+        Self {
+            pieces: Vec::new(),
+            is_whole: text.starts_with(WHOLE),
+        }
+    }
+
+    /// What of a text that it begins stands behind that.
+    fn behind_beginning<'a>(&self, text: &'a str) -> &'a str {
+        if self.is_whole { &text[WHOLE.len()..] } else { text }
     }
 }
 
@@ -431,8 +473,33 @@ mod tests {
             assert!(!patterns.matches(name), "{name}");
         }
         assert!(Patterns::read("").is_empty() && Patterns::read("|").is_empty());
-        let odd = "w|*\\";
-        assert!(Patterns::read(&Patterns::name(odd)).matches(odd));
+        for odd in ["w|*\\", "::w"] {
+            assert!(Patterns::read(&Patterns::name(odd)).matches(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_whole_names_do_not_match_the_last_parts_of_a_path() {
+        let names = Patterns::of_names(["read", "std::io::Read::read_exact", "::odd|*"]);
+        assert_eq!(names.text(), "::read|::std::io::Read::read_exact|::\\::odd\\|\\*");
+        for name in ["read", "std::io::Read::read_exact", "::odd|*"] {
+            assert!(names.matches(name), "{name}");
+        }
+        for name in [
+            "std::io::Read::read",
+            "read_exact",
+            "odd|*",
+            "a::std::io::Read::read_exact",
+            "",
+        ] {
+            assert!(!names.matches(name), "{name}");
+        }
+        // Beside others, and with `*`.
+        let patterns = Patterns::read("write|::std::*");
+        for (name, is_matched) in [("a::write", true), ("std::vec", true), ("a::std::vec", false)] {
+            assert_eq!(patterns.matches(name), is_matched, "{name}");
+        }
+        assert!(Patterns::read("::").is_empty() && Patterns::of_names([""]).is_empty());
     }
 
     #[test]
@@ -526,7 +593,7 @@ mod tests {
     #[test]
     fn names_are_patterns_of_themselves_alone() {
         let patterns = Patterns::of_names(["operator*", "a|b"]);
-        assert_eq!(patterns.text(), "operator\\*|a\\|b");
+        assert_eq!(patterns.text(), "::operator\\*|::a\\|b");
         assert!(patterns.matches("operator*") && patterns.matches("a|b"));
         assert!(!patterns.matches("operator+") && !patterns.matches("a"));
     }

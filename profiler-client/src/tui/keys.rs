@@ -253,7 +253,7 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Threads]),
         Action::Enter,
         "these alone",
-        "only what the selected threads do, as a condition of the step",
+        "a step of these threads alone; without one, their flame graph",
     ),
     bind(
         ENTER,

@@ -69,9 +69,13 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     let theme = Theme::of_environment(request.color);
     // The decision was made; crossterm would look at NO_COLOR again.
     crossterm::style::force_color_output(theme.depth != view::theme::Depth::None);
-    let mut lens = as_recorded(request.lens);
+    let mut lens = if request.says_what_is_shown {
+        request.lens
+    } else {
+        as_recorded(request.lens)
+    };
     let imported = imported::picture(host)?;
-    if let (Some(_), Some(Target::Recording(Recorded { path, time }))) = (&imported, &lens.target) {
+    if let (Some(_), Some(Target::Recording(Recorded { path, time, .. }))) = (&imported, &lens.target) {
         if *time != RecordedTime::default() {
             return Err(Failure::usage(
                 "A profile of another tool has no times: leave out --time.",
@@ -105,25 +109,16 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     ended
 }
 
-/// A recording without anything else on the command line begins on the screen that it was begun on.
+/// A recording is looked at on the screen that it was begun on, where it was begun on one.
 fn as_recorded(lens: Lens) -> Lens {
     let Some(target @ Target::Recording(Recorded { path, .. })) = &lens.target else {
         return lens;
     };
-    let mut asks_for_nothing = Lens::on(Some(Target::Recording(Recorded {
-        path: path.clone(),
-        time: RecordedTime::default(),
-    })));
-    asks_for_nothing.mouse = lens.mouse;
-    if lens != asks_for_nothing {
-        return lens;
-    }
     match verb::target::about(Path::new(path)).and_then(|about| about.lens) {
         Some(message) => {
-            let mouse = lens.mouse;
-            let mut lens = lens::message::look_at_recording(target.clone(), &message);
-            lens.mouse = mouse;
-            lens
+            let mut recorded = lens::message::look_at_recording(target.clone(), &message);
+            (recorded.mouse, recorded.making) = (lens.mouse, lens.making);
+            recorded
         }
         None => lens,
     }

@@ -126,6 +126,7 @@ impl Daemon {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "{sessions:?}");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

@@ -263,10 +263,10 @@ fn recorders_that_are_killed_at_any_time_leave_all_but_the_last_second() {
         *lost_ns.last().unwrap() as f64 / 1e9,
         lost_ns[lost_ns.len() / 2] as f64 / 1e9,
     );
-    // Where others take the CPUs, what was counted is on its way for a while.
-    let busy_ns = 500_000_000;
+    // Where others take the CPUs, what was counted is on its way for longer.
+    assert!(lost_ns[0] <= 1_000_000_000, "{lost_ns:?}");
     assert!(
-        lost_ns.iter().all(|lost_ns| *lost_ns <= 1_000_000_000 + busy_ns),
+        lost_ns.iter().all(|lost_ns| *lost_ns <= 5_000_000_000),
         "{lost_ns:?}"
     );
     unharmed(target);
@@ -557,7 +557,10 @@ fn inner_calls_are_asked_for_by_any_percentile_of_outer_ones() {
             .into_iter()
             .rfind(|object| object["type"] == "latency");
         let object = object.unwrap();
-        assert_eq!(object["lost"], serde_json::json!({}), "{object}");
+        let mut lost = object["lost"].as_object().unwrap().clone();
+        // The target may be amid a call as it is attached to.
+        lost.remove("open_at_attach");
+        assert!(lost.is_empty(), "{object}");
         object["since_start"].clone()
     };
     let count = |scope: &str| number(&calls(scope), "count");

@@ -862,8 +862,11 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
         scope,
         "--print",
         "i",
+        // Which of the lines has the most samples is to be sure.
+        "-F",
+        "499",
         "--duration",
-        "2",
+        "4",
         "-o",
         file,
     ];
@@ -899,11 +902,11 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
     terminal.wait_until_restored("ended 0");
 
     // A line that was recorded as a step is the next one, and stays selected.
-    terminal.start(&format!("--from {file} f"));
+    // By the key, it would be the source of the function that is selected by then.
+    terminal.start(&format!("--from {file} f --pane source"));
     terminal.wait("the scope", |screen| {
         screen.lines().nth(1).is_some_and(|line| line.trim() == "▸ f")
     });
-    terminal.press(&["5"]);
     terminal.wait_for("Enter: slowpath.c:34");
     terminal.press(&["k"]);
     terminal.wait_for("Enter: slowpath.c:33");

@@ -27,9 +27,10 @@ use super::{
 use crate::{
     kernel::{Activity, CallNumber, Event, HitCounts, ProbeCounts},
     session::{
-        Cost, EventReading, ExitMethod, FunctionInfo, HitReading, NamedStack, OffAtFirst, Recorded,
-        RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample,
-        RecordedScope, RecordedStep, RecordedTurn, RecordedWait, Task, TracedPlace,
+        Cost, EventReading, ExitMethod, FunctionInfo, HitReading, MAX_RECORDED_EVENTS, NamedStack,
+        OffAtFirst, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
+        RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedTurn, RecordedWait, Task,
+        TracedPlace,
     },
 };
 
@@ -222,7 +223,9 @@ impl Decoder {
         let mut last_ns = from_ns;
         let has_hits = self.also.is_some_and(Also::has_hits);
         let hits = if has_hits { hits } else { Vec::new() };
-        let unknown = count_unknown(&records, &hits);
+        let has_events = self.also == Some(Also::Events);
+        let event_samples = if has_events { event_samples } else { Vec::new() };
+        let unknown = count_unknown(&records, &hits, &event_samples);
         let records = (records.into_iter())
             .map(|record| {
                 let known = record.record;
@@ -234,7 +237,7 @@ impl Decoder {
         if let Some(scope) = &scope {
             self.events = scope.events.iter().map(events::known).collect();
         }
-        let records = if self.also == Some(Also::Events) {
+        let records = if has_events {
             self.with_events(records, event_samples, from_ns, frames)?
         } else {
             self.with_hits(records, hits, from_ns)?
@@ -607,11 +610,16 @@ fn frame(frame: v1::Frame) -> Frame {
     }
 }
 
-/// Records and hits of kinds that a newer version writes, which are passed over.
-fn count_unknown(records: &[v1::Record], hits: &[v1::RecordedHit]) -> u64 {
+/// Records, hits and samples of events of kinds that a newer version writes, which are passed over.
+fn count_unknown(
+    records: &[v1::Record],
+    hits: &[v1::RecordedHit],
+    event_samples: &[v1::RecordedEventSample],
+) -> u64 {
     let records = records.iter().filter(|record| record.record.is_none());
     let hits = hits.iter().filter(|hit| hit.what.is_none());
-    (records.count() + hits.count()) as u64
+    let event_samples = event_samples.iter().filter(|sample| sample.what.is_none());
+    (records.count() + hits.count() + event_samples.count()) as u64
 }
 
 /// How long calls are remembered.
@@ -640,6 +648,7 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         || functions.sum::<usize>() > most
         || probes.sum::<usize>() > most
         || scope.places.len() > most
+        || scope.events.len() > MAX_RECORDED_EVENTS
         || (scope.places.iter()).any(|place| place.expressions.len() > MAX_VALUES);
     if is_too_much {
         return Err(Damaged);

@@ -1,5 +1,7 @@
 //! Requests, parsed once into values that cannot be wrong.
 
+use std::collections::BTreeSet;
+
 use profiler_aggregate::Over;
 use profiler_common::values::MAX_VALUES;
 use profiler_proto::v1;
@@ -11,8 +13,9 @@ use super::peer::Peer;
 use crate::{
     kernel::{Event, Pace},
     session::{
-        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, Looks, NewSession, Purpose,
-        Reason, RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec, unknown_event,
+        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, Looks, MAX_RECORDED_EVENTS,
+        NewSession, Purpose, Reason, RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec,
+        unknown_event,
     },
 };
 
@@ -355,9 +358,15 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
     }
 }
 
-/// An event whose stacks are recorded.
-pub fn recorded_event(asked: &v1::RecordedEvent) -> Result<Event, SessionError> {
-    event(&asked.name, pace(asked.period, asked.frequency_hz)?)
+/// The events whose stacks are recorded.
+pub fn recorded_events(asked: &[v1::RecordedEvent]) -> Result<BTreeSet<Event>, SessionError> {
+    if asked.len() > MAX_RECORDED_EVENTS {
+        return Err(invalid(format!(
+            "at most {MAX_RECORDED_EVENTS} events can be recorded: ask for fewer"
+        )));
+    }
+    let recorded = |asked: &v1::RecordedEvent| event(&asked.name, pace(asked.period, asked.frequency_hz)?);
+    asked.iter().map(recorded).collect()
 }
 
 /// How often stacks are taken at an event, where that is said.

@@ -218,11 +218,19 @@ impl Messages {
                 ),
                 (
                     AT_EVENTS_DROPPED,
-                    batch.at_events_dropped.saturating_sub(before.at_events_dropped),
+                    if batch.scope.events.is_empty() {
+                        0
+                    } else {
+                        batch.at_events_dropped.saturating_sub(before.at_events_dropped)
+                    },
                 ),
                 (
                     OUTSIDE_DROPPED,
-                    batch.outside_dropped.saturating_sub(before.outside_dropped),
+                    if batch.scope.has_outside() {
+                        batch.outside_dropped.saturating_sub(before.outside_dropped)
+                    } else {
+                        0
+                    },
                 ),
             ])
             .filter(|(_, count)| *count > 0)

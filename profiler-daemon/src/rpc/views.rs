@@ -155,9 +155,7 @@ impl ViewService for Views {
             waits,
             syscalls,
             off_cpu,
-            events: (events.iter())
-                .map(arguments::recorded_event)
-                .collect::<Result<_, _>>()?,
+            events: arguments::recorded_events(&events)?,
         };
         let batches = self.0.watch_records(caller, name, more).await?;
         let messages = records::Messages::new(waits);

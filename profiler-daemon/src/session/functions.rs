@@ -126,16 +126,9 @@ impl Functions {
     /// Reads the calls that count.
     pub fn read(&mut self, population: Population<'_>, now_ns: u64) {
         for function in &mut self.list {
-            match function.probes.as_slice() {
-                [probe] => function.latency.update(now_ns, population.histogram(*probe)),
-                probes => {
-                    let mut sums: HashMap<usize, u64> = HashMap::new();
-                    for (bucket, count) in probes.iter().flat_map(|probe| population.histogram(*probe)) {
-                        *sums.entry(bucket).or_default() += count;
-                    }
-                    function.latency.update(now_ns, sums)
-                }
-            };
+            function
+                .latency
+                .update(now_ns, population.histogram_of(&function.probes));
         }
     }
 

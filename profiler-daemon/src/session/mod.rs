@@ -164,7 +164,7 @@ pub use records::{
     RecordedFunction, RecordedLook, RecordedPlace, RecordedReached, RecordedSample, RecordedScope,
     RecordedStep, RecordedWait,
 };
-pub(crate) use records::{EventReading, HitReading, MAX_OFF_CPU, ProbeReading};
+pub(crate) use records::{EventReading, HitReading, MAX_OFF_CPU, MAX_RECORDED_EVENTS, ProbeReading};
 pub(crate) use records::{SummedCell, SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};

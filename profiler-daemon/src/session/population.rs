@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 
-use super::readings::{Buckets, Readings};
+use super::readings::{Buckets, Readings, summed};
 
 /// Calls that were found to count when the spans around them had ended, by probe and bucket.
 #[derive(Default)]
@@ -52,6 +52,14 @@ pub enum Population<'a> {
 }
 
 impl<'a> Population<'a> {
+    /// The calls of several probes together, by the bucket of their duration, since they were attached.
+    pub fn histogram_of(self, probes: &[ProbeId]) -> Buckets<'a> {
+        match self {
+            Self::Counted(readings) => readings.histogram_of(probes),
+            Self::Joined(_) => summed(probes, |probe| self.histogram(probe)),
+        }
+    }
+
     /// A probe's calls by the bucket of their duration, since it was attached.
     pub fn histogram(self, probe: ProbeId) -> Buckets<'a> {
         match self {

@@ -1,5 +1,7 @@
 //! Where the counts of probes are read from: the programs' maps, or a recording.
 
+use std::collections::HashMap;
+
 use profiler_common::probe::ProbeId;
 
 use crate::kernel::{Engine, HitCounts, ProbeCounts};
@@ -11,10 +13,27 @@ pub type Buckets<'a> = Box<dyn Iterator<Item = (usize, u64)> + 'a>;
 pub trait Readings {
     /// A probe's calls by the bucket of their duration, since it was attached.
     fn histogram(&self, probe: ProbeId) -> Buckets<'_>;
+    /// The same of several probes together.
+    fn histogram_of(&self, probes: &[ProbeId]) -> Buckets<'_> {
+        summed(probes, |probe| self.histogram(probe))
+    }
     /// What else was counted of it.
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts;
     /// What was counted where it is reached.
     fn hit_counts(&self, probe: ProbeId) -> HitCounts;
+}
+
+/// Calls of several probes together.
+pub fn summed<'a>(probes: &[ProbeId], histogram: impl Fn(ProbeId) -> Buckets<'a>) -> Buckets<'a> {
+    if let [probe] = probes {
+        return histogram(*probe);
+    }
+    let mut sums: HashMap<usize, u64> = HashMap::new();
+    for (bucket, count) in probes.iter().flat_map(|probe| histogram(*probe)) {
+        let sum = sums.entry(bucket).or_default();
+        *sum = sum.saturating_add(count);
+    }
+    Box::new(sums.into_iter())
 }
 
 impl Readings for Engine {

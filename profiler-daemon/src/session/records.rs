@@ -39,6 +39,9 @@ use super::{
 };
 use crate::kernel::{Activity, CallNumber, Event, EventCounts, Hit, HitCounts, Key, ProbeCounts};
 
+/// Events that a recording has stacks of, at most.
+pub const MAX_RECORDED_EVENTS: usize = 16;
+
 /// Batches that may wait for one reader; it misses the records of those beyond, counted.
 const MAX_WAITING: usize = 32;
 
@@ -650,6 +653,12 @@ impl Recorder {
         self.readers.iter().any(|reader| reader.scope.off_cpu)
     }
 
+    /// Whether stacks are taken at an event for anybody that a tracepoint names so.
+    pub fn event_of_tracepoint(&self, id: u32) -> Option<Event> {
+        let events = self.readers.iter().flat_map(|reader| &reader.scope.events);
+        events.copied().find(|event| event.id_of_tracepoint() == Some(id))
+    }
+
     /// Events that stacks are taken at for anybody.
     pub fn events(&self) -> BTreeSet<Event> {
         let events = self.readers.iter().flat_map(|reader| &reader.scope.events);
@@ -727,6 +736,10 @@ impl Recorder {
 
     /// Takes a sample that was taken at an event.
     pub fn take_at_event(&mut self, event: Event, named: &Named) {
+        let mut readers = self.readers.iter();
+        if !readers.any(|reader| reader.scope.events.contains(&event)) {
+            return;
+        }
         let what = match named {
             Named::Sample { key, .. } => {
                 RecordedSample::of(named).map(|sample| AtEvent::Sample(sample, *key))
@@ -734,13 +747,7 @@ impl Recorder {
             Named::Weight(weight) => Some(AtEvent::Weight(*weight)),
             _ => None,
         };
-        let is_recorded = self
-            .readers
-            .iter()
-            .any(|reader| reader.scope.events.contains(&event));
-        let Some(what) = what.filter(|_| is_recorded) else {
-            return;
-        };
+        let Some(what) = what else { return };
         if self.at_events == MAX_AT_EVENTS {
             self.too_many_at_events += 1;
             return;
@@ -833,16 +840,8 @@ impl Recorder {
                 turns,
                 scope: Arc::clone(&reader.scope),
                 calls_dropped: reader.calls_dropped,
-                outside_dropped: if reader.scope.has_outside() {
-                    batch.outside_dropped + reader.outside_dropped
-                } else {
-                    0
-                },
-                at_events_dropped: if reader.scope.events.is_empty() {
-                    0
-                } else {
-                    batch.at_events_dropped + reader.at_events_dropped
-                },
+                outside_dropped: batch.outside_dropped + reader.outside_dropped,
+                at_events_dropped: batch.at_events_dropped + reader.at_events_dropped,
                 off_cpu: batch.off_cpu.clone().filter(|_| reader.waits),
                 frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
@@ -1048,8 +1047,10 @@ mod tests {
             (MAX_OUTSIDE + 2, 0, 5)
         );
         let batch = last(&mut without);
-        assert!(!batch.scope.off_cpu, "each has what it asked for");
-        assert_eq!(batch.outside_dropped, 0);
+        assert!(
+            !batch.scope.has_outside(),
+            "each has what it asked for: what was lost of the rest is told to nobody"
+        );
     }
 
     /// System calls of a turn: so many of one kind.

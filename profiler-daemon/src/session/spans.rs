@@ -426,7 +426,12 @@ impl Spans {
                 times: sampled.then(|| times(duration_ns, &before.off_cpu)),
                 waits,
                 longest_wait: longest_wait(end, &before),
-                off_cpu: periods(end, &before.off_cpu),
+                // Of one that it was not recorded of from its beginning, what is missing would seem to be time on the CPU.
+                off_cpu: if sampled {
+                    periods(end, &before.off_cpu)
+                } else {
+                    SpanPeriods::default()
+                },
                 system_calls: has_system_calls.then(|| system_calls(&before.system_calls)),
                 ..slow_span(end, shown, behind, &before)
             })

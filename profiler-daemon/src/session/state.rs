@@ -27,7 +27,7 @@ use self::take::Inside;
 use self::views::{OpenStreams, Tick};
 pub use self::{
     edit::MAX_HISTORY,
-    governed::{CpuTime, OVER_BUDGET, ProbeCosts, percent},
+    governed::{CpuTime, OVER_BUDGET, ProbeCosts, percent, spans_reached},
     views::Closed,
 };
 use super::{

@@ -123,7 +123,7 @@ pub struct RecordedOverTimeArgs {
 /// What is recorded of the kernel's own, and where other things than time go.
 #[derive(Args, Debug)]
 pub struct RecordedMoreArgs {
-    /// Record waits as well, each with who ended it, for `waits --from`
+    /// Record waits as well, each with who ended it: for `waits`, `flame --waits`, `spans`, `explain`
     #[arg(long)]
     pub waits: bool,
     /// Count system calls and record who made them as well, for `syscalls --from`

@@ -22,18 +22,18 @@ pub struct TuiArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,
     /// Look at a recording made by `profiler record`. SCOPE is by default the recorded one; it may leave out steps
-    /// from the end, and have other conditions on durations
+    /// from the end, '' all of them, and have other conditions on durations
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "exe", "session", "host", "exit", "budget", "frequency"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
     #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
     pub time: Option<RecordedTime>,
-    /// Pane to begin with
-    #[arg(long, value_enum, default_value = "top", value_name = "PANE")]
-    pub pane: Pane,
-    /// Order of functions
-    #[arg(long, value_enum, default_value = "self", value_name = "BY")]
-    pub sort: Sort,
+    /// Pane to begin with [default: top; of a recording that the key r made, the one that it was begun on]
+    #[arg(long, value_enum, value_name = "PANE")]
+    pub pane: Option<Pane>,
+    /// Order of functions [default: self]
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<Sort>,
     /// Show durations over time in the latency pane instead of bars
     #[arg(long)]
     pub heat: bool,
@@ -44,9 +44,9 @@ pub struct TuiArgs {
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<print_list::PrintList>,
     /// What a frame is: a function; a function at the line that ran; an executable or library; or functions below a
-    /// frame for each thread, or for each command line
-    #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
-    pub by: By,
+    /// frame for each thread, or for each command line [default: function]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub by: Option<By>,
     /// Draw an event instead of time, by perf's name, e.g. page-faults: the stacks where it happens
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
@@ -56,8 +56,8 @@ pub struct TuiArgs {
     /// What is left out of stacks, or put together in them.
     #[command(flatten)]
     pub shaping: ShapingArgs,
-    /// Show what these functions call, wherever they are called from, with | between them; * stands for any text:
-    /// 'parse|std::*'
+    /// Show what these functions call, wherever they are called from, with | between them; * stands for any text, and
+    /// :: before a name says that it is all of it: 'parse|std::*|::read'
     #[arg(long, value_name = "NAMES", conflicts_with = "callers")]
     pub callees: Option<String>,
     /// Show who calls these functions

@@ -382,3 +382,37 @@ fn a_recording_takes_no_flags_that_would_change_nothing() {
         refused(&["spans", "--from", "a", "--print", "n"])
     );
 }
+
+#[test]
+fn whether_a_screen_is_asked_for_is_known_of_flags_that_say_what_is_shown_anyway() {
+    let asks = |flags: &[&str]| {
+        let (_, Request::Tui(tui)) = parse(&[&["tui", "--from", "a"], flags].concat()).unwrap() else {
+            panic!("not a screen")
+        };
+        tui.says_what_is_shown
+    };
+    for flags in [
+        &[][..],
+        &["--no-mouse"],
+        &["--color", "never"],
+        &["--window", "5"],
+    ] {
+        assert!(!asks(flags), "{flags:?}");
+    }
+    for flags in [
+        &["--pane", "top"][..],
+        &["--sort", "self"],
+        &["--by", "function"],
+        &["--at-least", "0"],
+        &["--search", ""],
+        &["--collapse"],
+        &["--heat"],
+        &["--time", "5s.."],
+        &["--hide", "malloc"],
+        &["--callers", "f"],
+        &["f"],
+        &[""],
+    ] {
+        assert!(asks(flags), "{flags:?}");
+    }
+}

@@ -5,7 +5,7 @@ use profiler_proto::v1;
 use super::flame::shape;
 use super::{
     super::{
-        args::{Exit, SessionMakingArgs, TuiArgs},
+        args::{Exit, SessionMakingArgs, ShapingArgs, TuiArgs},
         budget::Budget,
         duration::Span,
         exit::Failure,
@@ -25,10 +25,12 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     if args.from.is_some() && !args.print.is_empty() {
         return Err(Failure::usage(RECORDED_VALUES));
     }
+    let says_what_is_shown = says_what_is_shown(&args);
     let recorded = args.from.map(|path| {
         Target::Recording(Recorded {
             path: path.to_string_lossy().into_owned(),
             time: args.time.unwrap_or_default(),
+            without_scope: args.scope.as_deref().is_some_and(|scope| scope.trim().is_empty()),
         })
     });
     let target = match (args.session, args.target.pid, args.target.exe) {
@@ -47,10 +49,10 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
         lens.mouse = Mouse::OfTerminal;
     }
     lens.scope = args.scope.unwrap_or_default();
-    lens.pane = args.pane;
-    lens.sort = args.sort;
+    lens.pane = args.pane.unwrap_or_default();
+    lens.sort = args.sort.unwrap_or_default();
     lens.picture = if args.heat { Picture::Heat } else { Picture::Bars };
-    lens.by = args.by;
+    lens.by = args.by.unwrap_or_default();
     lens.event = args.event.unwrap_or_default();
     lens.shape = shape(&args.shaping, args.thread.as_deref());
     let callees = args.callees.map(|names| Around::Callees(Patterns::read(&names)));
@@ -72,9 +74,35 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     )?;
     Ok(Tui {
         lens,
+        says_what_is_shown,
         template,
         color: args.color,
     })
+}
+
+/// Whether a flag, or the scope, says what is shown of a target, be it what is shown without it.
+fn says_what_is_shown(args: &TuiArgs) -> bool {
+    let ShapingArgs { hide, fold, collapse } = &args.shaping;
+    let texts = [
+        &args.scope,
+        &args.search,
+        &args.event,
+        &args.thread,
+        hide,
+        fold,
+        &args.callees,
+        &args.callers,
+        &args.zoom,
+        &args.source,
+    ];
+    texts.iter().any(|text| text.is_some())
+        || args.time.is_some()
+        || args.pane.is_some()
+        || args.sort.is_some()
+        || args.by.is_some()
+        || args.at_least.is_some()
+        || args.heat
+        || *collapse
 }
 
 /// The flags that sessions are made with, where they are not as if left out.

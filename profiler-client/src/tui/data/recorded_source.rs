@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use profiler_plan::names::Matcher;
 use profiler_proto::v1;
 use profiler_scope::{Name, Place, parse};
 
@@ -11,7 +12,6 @@ use crate::{
     state::{
         flame::FlameState,
         lines::{LineKey, LineTime},
-        shape::Patterns,
     },
 };
 
@@ -35,8 +35,8 @@ struct FunctionKey<'a> {
 enum Asked {
     /// A function, as scopes have its name.
     Exact(String),
-    /// A function of a name with `*` in it.
-    Glob(Patterns),
+    /// A function of a name with `*` or `?` in it, as scopes have them.
+    Glob(Name),
     /// The function that has a line.
     Line(LineKey),
 }
@@ -50,7 +50,7 @@ impl Asked {
             | Place::KernelFunction(name)
             | Place::Call { callee: name, .. } => Some(match name {
                 Name::Exact(text) => Self::Exact(text),
-                Name::Glob(text) => Self::Glob(Patterns::read(&text)),
+                name @ Name::Glob(_) => Self::Glob(name),
             }),
             Place::Line { file, line } | Place::Branch { file, line, .. } => {
                 Some(Self::Line(LineKey { file, line }))
@@ -63,7 +63,7 @@ impl Asked {
     fn may_be(&self, function: &str) -> bool {
         match self {
             Self::Exact(name) => is_called(function, name),
-            Self::Glob(patterns) => patterns.matches(function),
+            Self::Glob(name) => Matcher::new(name).matches_readable(function),
             Self::Line(_) => true,
         }
     }
@@ -289,6 +289,24 @@ mod tests {
             "{:?}",
             found.warnings
         );
+    }
+
+    #[test]
+    fn globs_mean_what_they_mean_in_scopes() {
+        let view = view();
+        for (place, function) in [
+            ("a::*", "a::f"),
+            ("b::?", "b::f"),
+            ("?", "a::f"),
+            ("ma?n", "main"),
+        ] {
+            let found = of(&view, place).unwrap();
+            assert_eq!(found.function.unwrap().name, function, "{place}");
+        }
+        // Without a path, of the last part of one alone.
+        for place in ["a*", "ma?", "\"a::*\""] {
+            assert!(of(&view, place).is_err(), "{place}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Threads by the time in them, those of one name together.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use profiler_proto::v1;
 use profiler_scope::Constant;
@@ -22,6 +25,8 @@ pub struct ThreadRow {
     pub threads: usize,
     /// It is one of those above.
     pub is_of_group: bool,
+    /// Of several, another thread that a condition on their name is met by too.
+    pub not_told_from: Option<String>,
     /// Its time.
     pub times: ThreadTimes,
 }
@@ -112,6 +117,7 @@ pub fn threads(view: &FlameState) -> Vec<ThreadRow> {
         });
     }
     let mut groups: BTreeMap<String, Vec<ThreadRow>> = BTreeMap::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
     for (root, times) in times {
         let Some(frame) = view.frames.get(&root) else {
             continue;
@@ -121,8 +127,10 @@ pub fn threads(view: &FlameState) -> Vec<ThreadRow> {
             patterns: Patterns::name(&frame.function),
             threads: 0,
             is_of_group: false,
+            not_told_from: None,
             times,
         };
+        names.insert(thread_name(frame));
         groups
             .entry(group(thread_name(frame)).to_owned())
             .or_default()
@@ -130,14 +138,14 @@ pub fn threads(view: &FlameState) -> Vec<ThreadRow> {
     }
     let mut groups: Vec<Vec<ThreadRow>> = groups
         .into_iter()
-        .map(|(word, threads)| rows(&word, threads))
+        .map(|(word, threads)| rows(&word, threads, &names))
         .collect();
     groups.sort_by_key(|rows| std::cmp::Reverse(rows.first().map_or(0, |row| row.times.all())));
     groups.into_iter().flatten().collect()
 }
 
-/// A group's row and those of its threads; of one thread, its own.
-fn rows(word: &str, mut threads: Vec<ThreadRow>) -> Vec<ThreadRow> {
+/// A group's row and those of its threads; of one thread, its own. `names` are those of all threads.
+fn rows(word: &str, mut threads: Vec<ThreadRow>, names: &BTreeSet<&str>) -> Vec<ThreadRow> {
     threads.sort_by(|a, b| {
         b.times
             .all()
@@ -156,14 +164,26 @@ fn rows(word: &str, mut threads: Vec<ThreadRow>) -> Vec<ThreadRow> {
         .iter()
         .all(|thread| thread.name.starts_with(&format!("{word} (")));
     let end = if all_alike { "" } else { "*" };
+    let name = format!("{word}{end}");
     let group = ThreadRow {
-        name: format!("{word}{end}"),
+        not_told_from: not_told_from(word, &name, names),
+        name,
         patterns: format!("{}{end}", Patterns::name(word)),
         threads: threads.len(),
         is_of_group: false,
         times,
     };
     std::iter::once(group).chain(threads).collect()
+}
+
+/// A thread outside of a group that meets a condition on the group's name: a name with a star at its end is met by all that begin so.
+fn not_told_from(word: &str, name: &str, names: &BTreeSet<&str>) -> Option<String> {
+    let beginning = name.strip_suffix('*')?;
+    let names = names.range::<str, _>((Bound::Included(beginning), Bound::Unbounded));
+    let mut names = names.take_while(|name| name.starts_with(beginning));
+    names
+        .find(|name| group(name) != word)
+        .map(|&name| name.to_owned())
 }
 
 /// The name without a number at its end that counts: `clerk-` of `clerk-7`, but `python3.11` of itself.
@@ -259,5 +279,25 @@ mod tests {
             ]
         );
         assert!(Patterns::read(&rows[0].patterns).matches("clerk-77"));
+    }
+
+    #[test]
+    fn of_a_group_is_known_which_thread_a_condition_on_its_name_takes_too() {
+        let of_group = |others: &[(&str, u64, u64)], group: &str| {
+            let rows = threads(&view(others));
+            let row = rows.into_iter().find(|row| row.name == group && row.threads > 0);
+            row.unwrap().not_told_from
+        };
+        let pool = [("pool-1 (7)", 10, 0), ("pool-2 (8)", 10, 0)];
+        let with = |name| [&pool[..], &[(name, 1, 0)]].concat();
+        assert_eq!(of_group(&with("main (1)"), "pool-*"), None);
+        assert_eq!(of_group(&with("pool (1)"), "pool-*"), None);
+        let other = Some("pool-main".to_owned());
+        assert_eq!(of_group(&with("pool-main (1)"), "pool-*"), other);
+        // Whole names end with a star too.
+        let stars = [("w* (7)", 10, 0), ("w* (8)", 10, 0), ("writer (9)", 1, 0)];
+        assert_eq!(of_group(&stars, "w*"), Some("writer".to_owned()));
+        let alike = [("w (7)", 10, 0), ("w (8)", 10, 0), ("writer (9)", 1, 0)];
+        assert_eq!(of_group(&alike, "w"), None);
     }
 }

@@ -2,10 +2,7 @@
 
 use profiler_daemon::session::OVER_BUDGET;
 
-use super::{
-    Before, Effect, Item, Lens, Pane, Part, Recorded, Target, part,
-    update::{set_scope, show},
-};
+use super::{Before, Effect, Item, Lens, Pane, Part, Recorded, Target, part, update::show};
 use crate::{attached::recorded_length, tui::data::Data};
 
 /// Why the limit on what probes cost stays.
@@ -58,18 +55,13 @@ pub(super) fn join(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
     lens.attaching = false;
     lens.unattached = false;
-    let is_of_part = lens.part_before.take().is_some();
+    lens.part_before = None;
     if let (Some(Target::Recording(recorded)), Some(length)) =
         (&lens.target, data.session.as_deref().and_then(recorded_length))
     {
         lens.whole = part::whole(recorded.time, length).or(lens.whole);
     }
-    // Without a scope, a recording has the recorded one.
-    let wants_everything = is_of_part && lens.scope.is_empty() && !scope.is_empty();
     lens.scope = scope;
-    if wants_everything {
-        return set_scope(lens, Ok(String::new()));
-    }
     // The screen that the command line names has to be one that the scope has.
     let pane = std::mem::take(&mut lens.pane);
     if pane == Pane::Source && lens.source.is_some() && lens.has(pane) {
@@ -159,14 +151,17 @@ pub(super) fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect>
     };
     let target = Target::Recording(Recorded {
         time,
-        path: recorded.path.clone(),
+        ..recorded.clone()
     });
     lens.part_before = Some(recorded);
     vec![attach_recording(lens, target)]
 }
 
-/// Looks at a part of a recording with the scope that there is.
-pub(super) fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
+/// Looks at a part of a recording with the scope that there is, or without one.
+pub(super) fn attach_recording(lens: &mut Lens, mut target: Target) -> Effect {
+    if let Target::Recording(recorded) = &mut target {
+        recorded.without_scope = lens.scope.is_empty();
+    }
     lens.target = Some(target.clone());
     lens.frozen = false;
     attach_anew(lens, target)

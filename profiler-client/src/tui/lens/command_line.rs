@@ -43,7 +43,9 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     if lens.target.is_none() {
         return words;
     }
-    if lens.pane != Pane::default() {
+    // A recording of which nothing is said is shown as it was recorded.
+    let says_nothing = is_recording(lens) && scope_word(lens, &lens.scope).is_none();
+    if lens.pane != Pane::default() || says_nothing {
         words.extend(option("--pane", lens.pane.name()));
     }
     if lens.sort != Sort::default() {
@@ -133,7 +135,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         _ => lens.scope.clone(),
     };
     words.extend(target(lens, false));
-    words.extend(Some(scope).filter(|scope| !scope.is_empty() && !is_of_session));
+    words.extend(scope_word(lens, &scope));
     match lens.pane {
         Pane::Difference => {
             words.push("--diff".to_owned());
@@ -196,7 +198,7 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
         Some(Target::Pid(pid)) => option("-p", &pid.to_string()),
         Some(Target::Exe(exe)) => option("--exe", exe),
         Some(Target::Profile(path)) => return option("--from", path),
-        Some(Target::Recording(Recorded { path, time })) => {
+        Some(Target::Recording(Recorded { path, time, .. })) => {
             let mut words = option("--from", path);
             if *time != RecordedTime::default() {
                 words.extend(option("--time", &time.to_string()));
@@ -204,10 +206,25 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
             words
         }
     };
-    if with_scope && !lens.scope.is_empty() {
-        words.push(lens.scope.clone());
+    if with_scope {
+        words.extend(scope_word(lens, &lens.scope));
     }
     words
+}
+
+/// The scope as a word; an empty one of a recording, of which the recorded one would be looked at without it, and no other.
+fn scope_word(lens: &Lens, scope: &str) -> Option<String> {
+    let is_said = match &lens.target {
+        Some(Target::Session(_)) => false,
+        // Before it has come, the recorded one is not known.
+        Some(Target::Recording(recorded)) => !scope.is_empty() || recorded.without_scope || !lens.attaching,
+        _ => !scope.is_empty(),
+    };
+    is_said.then(|| scope.to_owned())
+}
+
+const fn is_recording(lens: &Lens) -> bool {
+    matches!(lens.target, Some(Target::Recording(_)))
 }
 
 /// Whether stacks are shown otherwise than as they are.

@@ -27,6 +27,8 @@ pub struct Recorded {
     pub path: String,
     /// Which part; all of it by default.
     pub time: RecordedTime,
+    /// Without a scope, all that was recorded is looked at, and not the recorded scope.
+    pub without_scope: bool,
 }
 
 /// What the flame view is asked for.

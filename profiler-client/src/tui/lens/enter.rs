@@ -71,10 +71,15 @@ fn of_threads(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         return Vec::new();
     };
     let row = data.threads_shown(lens).find(|row| row.patterns == threads);
-    if let Some(condition) = row
-        .filter(|_| lens.takes_threads())
-        .and_then(ThreadRow::condition)
-    {
+    let row = row.filter(|_| lens.takes_threads());
+    if let Some((row, other)) = row.and_then(|row| Some((row, row.not_told_from.as_ref()?))) {
+        lens.notice = Some(format!(
+            "A condition on `{}` takes `{other}` too: select one of the threads below it.",
+            row.name
+        ));
+        return Vec::new();
+    }
+    if let Some(condition) = row.and_then(ThreadRow::condition) {
         let scope = path::with_condition(&lens.scope, condition.expression, &condition.value);
         return set_scope_and_show(lens, scope, Pane::Latency);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use profiler_proto::v1;
+use prost::Message as _;
 
 use super::{
     Band, FrameId, Lens, MAX_MARKED, Pane, Picture, Recorded, Target,
@@ -19,8 +20,17 @@ use crate::{
     },
 };
 
+/// The largest message that is taken, in bytes.
+pub const MAX_BYTES: usize = 64 << 10;
+
 /// Frames of a zoom, and expressions, that are taken of a message at most.
 const MAX_TAKEN: usize = 1024;
+
+/// The longest text that is taken of a message, in bytes: all that is listed is searched for it each time that it is drawn.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Patterns of one text that are taken of a message at most: every function is held against each of them.
+const MAX_PATTERNS: usize = 64;
 
 /// The largest share below which something is left out, in tenths of a percent.
 const WHOLE: u16 = 1000;
@@ -67,9 +77,13 @@ pub fn of(lens: &Lens) -> v1::Lens {
     }
 }
 
-/// A look at a target as a message says. What this version does not know, or what makes no sense, is as if it were left out.
+/// A look at a target as a message says. What this version does not know, what makes no sense, and what is larger than anything that
+/// somebody has typed, is as if it were left out.
 #[must_use]
 pub fn look(target: Option<Target>, message: &v1::Lens) -> Lens {
+    if message.encoded_len() > MAX_BYTES {
+        return Lens::on(target);
+    }
     let target = match (target, message.time) {
         (Some(Target::Recording(recorded)), Some(time)) => Some(Target::Recording(Recorded {
             time: time_of(time),
@@ -78,8 +92,8 @@ pub fn look(target: Option<Target>, message: &v1::Lens) -> Lens {
         (target, _) => target,
     };
     let around = message.around.as_ref().map(|around| match around {
-        v1::lens::Around::Callees(functions) => Around::Callees(Patterns::read(functions)),
-        v1::lens::Around::Callers(functions) => Around::Callers(Patterns::read(functions)),
+        v1::lens::Around::Callees(functions) => Around::Callees(patterns_of(functions)),
+        v1::lens::Around::Callers(functions) => Around::Callers(patterns_of(functions)),
     });
     let marked_durations = message.marked_durations.map(|band| Band {
         from_ns: band.from_ns,
@@ -89,17 +103,17 @@ pub fn look(target: Option<Target>, message: &v1::Lens) -> Lens {
         scope: message.scope.clone(),
         pane: pane_of(message.pane()),
         by: By::of_grouping(message.by()),
-        event: message.event.clone(),
+        event: text_of(&message.event),
         zoom: message.zoom.iter().take(MAX_TAKEN).map(frame_of).collect(),
-        search: message.search.clone(),
+        search: text_of(&message.search),
         sort: match message.sort() {
             v1::LensSort::Total => Sort::Total,
             v1::LensSort::Self_ | v1::LensSort::Unspecified => Sort::Own,
         },
         shape: Shape {
-            threads: Patterns::read(&message.threads),
-            hide: Patterns::read(&message.hide),
-            fold: Patterns::read(&message.fold),
+            threads: patterns_of(&message.threads),
+            hide: patterns_of(&message.hide),
+            fold: patterns_of(&message.fold),
             collapse: message.collapse,
             around: around.filter(|around| !around.functions().is_empty()),
         },
@@ -107,13 +121,14 @@ pub fn look(target: Option<Target>, message: &v1::Lens) -> Lens {
             .marked_functions
             .iter()
             .take(MAX_MARKED)
+            .filter(|name| name.len() <= MAX_TEXT_BYTES)
             .cloned()
             .collect(),
         at_least: u16::try_from(message.at_least_permille)
             .unwrap_or(WHOLE)
             .min(WHOLE),
         print: message.print.iter().take(MAX_TAKEN).cloned().collect(),
-        source: Some(message.source.clone()).filter(|source| !source.is_empty()),
+        source: Some(text_of(&message.source)).filter(|source| !source.is_empty()),
         picture: if message.durations_over_time {
             Picture::Heat
         } else {
@@ -126,10 +141,11 @@ pub fn look(target: Option<Target>, message: &v1::Lens) -> Lens {
 }
 
 /// As [`look`] at the recording that was begun on the screen that a message is of, without what a recording of a session does not
-/// have. The scope is left out: the recorded one is the same, and is looked at as it was recorded.
+/// have. The scope is left out: the recorded one is the same, and is looked at as it was recorded. So is the part of the time: all of it
+/// is looked at.
 #[must_use]
 pub fn look_at_recording(target: Target, message: &v1::Lens) -> Lens {
-    let lens = look(Some(target), message);
+    let lens = look(Some(target.clone()), message);
     let has_hits = || {
         let last = read(&lens.scope)
             .ok()
@@ -147,6 +163,7 @@ pub fn look_at_recording(target: Target, message: &v1::Lens) -> Lens {
         pane => lens.has(pane),
     };
     Lens {
+        target: Some(target),
         pane: if is_there { lens.pane } else { Pane::default() },
         scope: String::new(),
         event: String::new(),
@@ -154,6 +171,23 @@ pub fn look_at_recording(target: Target, message: &v1::Lens) -> Lens {
         frozen: false,
         ..lens
     }
+}
+
+/// A text, unless it is too long.
+fn text_of(text: &str) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        return String::new();
+    }
+    text.to_owned()
+}
+
+/// Patterns, unless they are too long or too many.
+fn patterns_of(text: &str) -> Patterns {
+    let patterns = Patterns::read(&text_of(text));
+    if patterns.len() > MAX_PATTERNS {
+        return Patterns::default();
+    }
+    patterns
 }
 
 const fn pane_to_message(pane: Pane) -> v1::LensPane {
@@ -243,6 +277,7 @@ mod tests {
         Target::Recording(Recorded {
             path: "a.profrec".to_owned(),
             time: RecordedTime::default(),
+            without_scope: false,
         })
     }
 
@@ -273,6 +308,10 @@ mod tests {
             print: vec!["n".to_owned()],
             frozen: true,
             hide: "malloc".to_owned(),
+            time: Some(v1::RecordedTime {
+                begin_ns: 5,
+                ..v1::RecordedTime::default()
+            }),
             ..v1::Lens::default()
         };
         for (pane, scope, expected) in [
@@ -295,6 +334,39 @@ mod tests {
             assert_eq!((lens.scope.as_str(), lens.event.as_str()), (nothing, nothing));
             assert_eq!((lens.print.as_slice(), lens.frozen), (none, false));
         }
+    }
+
+    #[test]
+    fn what_nobody_has_typed_is_left_out() {
+        let of = |message: &v1::Lens| look(None, message);
+        let named = |hide: String| v1::Lens {
+            search: "f".to_owned(),
+            hide,
+            ..v1::Lens::default()
+        };
+        let many = vec!["a"; MAX_PATTERNS];
+        assert_eq!(of(&named(many.join("|"))).shape.hide.len(), MAX_PATTERNS);
+        for hide in [many.join("|") + "|a", "a".repeat(MAX_TEXT_BYTES + 1)] {
+            let lens = of(&named(hide));
+            assert!(lens.shape.hide.is_empty());
+            assert_eq!(lens.search, "f", "the rest stays");
+        }
+        let long = "a".repeat(MAX_TEXT_BYTES + 1);
+        let lens = of(&v1::Lens {
+            search: long.clone(),
+            marked_functions: vec![long.clone(), "f".to_owned()],
+            around: Some(v1::lens::Around::Callees(long.clone())),
+            source: long,
+            ..v1::Lens::default()
+        });
+        assert_eq!((lens.search.as_str(), lens.marked), ("", vec!["f".to_owned()]));
+        assert_eq!((lens.shape.around, lens.source), (None, None));
+        // Of one that is too large as a whole, nothing is taken.
+        let large = v1::Lens {
+            scope: "a".repeat(MAX_BYTES),
+            ..named("f".to_owned())
+        };
+        assert_eq!(of(&large), Lens::default());
     }
 
     proptest! {

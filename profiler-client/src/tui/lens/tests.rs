@@ -10,7 +10,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
     Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, Wanted, of_screen,
-    of_verb, path::Towards, update,
+    of_verb, path::Towards, quoted, update,
 };
 use crate::{
     cli::{
@@ -176,6 +176,7 @@ fn recording() -> Target {
             begin: Some(Duration::from_millis(20_500)),
             end: None,
         },
+        without_scope: false,
     })
 }
 
@@ -600,9 +601,15 @@ fn the_selected_function_is_seen_by_what_it_calls_and_who_calls_it() {
     };
     lens.select(Item::Stack(vec![name("main"), name("handle"), name("parse")]));
     do_all(&mut lens, &mut service, Action::Around);
-    assert_eq!(lens.shape.around, Some(Around::Callees(Patterns::read("parse"))));
+    assert_eq!(
+        lens.shape.around,
+        Some(Around::Callees(Patterns::read("::parse")))
+    );
     do_all(&mut lens, &mut service, Action::Around);
-    assert_eq!(lens.shape.around, Some(Around::Callers(Patterns::read("parse"))));
+    assert_eq!(
+        lens.shape.around,
+        Some(Around::Callers(Patterns::read("::parse")))
+    );
     do_all(&mut lens, &mut service, Action::Around);
     assert_eq!(lens.shape.around, None);
     do_all(&mut lens, &mut service, Action::Around);
@@ -624,7 +631,7 @@ fn marked_functions_are_seen_together() {
         ["parse", "compress"],
         "main was marked and is no longer"
     );
-    let both = || Patterns::read("parse|compress");
+    let both = || Patterns::read("::parse|::compress");
     do_all(&mut lens, &mut service, Action::Around);
     assert_eq!(
         (lens.pane, &lens.shape.around),
@@ -634,7 +641,7 @@ fn marked_functions_are_seen_together() {
     assert_eq!(lens.selection(), root);
     assert_eq!(parsed(&lens).shape.around, lens.shape.around);
     let url = super::url::of(&of_screen(&lens));
-    assert!(url.contains("callees=parse%7Ccompress"), "{url}");
+    assert!(url.contains("callees=::parse%7C::compress"), "{url}");
     do_all(&mut lens, &mut service, Action::Around);
     assert_eq!(lens.shape.around, Some(Around::Callers(both())));
     do_all(&mut lens, &mut service, Action::Around);
@@ -676,6 +683,18 @@ fn threads_are_a_condition_of_a_step_in_the_program() {
     update(&mut lens, Action::Move(Move::Down), &data);
     update(&mut lens, Action::Enter, &data);
     assert_eq!(lens.scope, "handle[$tid == 4212]");
+    // A condition that others meet too is not one of these alone.
+    let mut data = data;
+    let rows = Arc::make_mut(&mut data.threads);
+    let group = rows.iter_mut().find(|row| row.threads > 0).unwrap();
+    group.not_told_from = Some("clerk-main".to_owned());
+    lens.scope = "handle".to_owned();
+    lens.pane = Pane::Threads;
+    update(&mut lens, Action::Move(Move::First), &data);
+    assert!(update(&mut lens, Action::Enter, &data).is_empty());
+    let notice = lens.notice.clone().unwrap();
+    assert!(notice.contains("`clerk-*` takes `clerk-main` too"), "{notice}");
+    assert_eq!((lens.scope.as_str(), lens.pane), ("handle", Pane::Threads));
     // The kernel's places have fields alone.
     lens.scope = "syscall:read".to_owned();
     lens.pane = Pane::Threads;
@@ -988,6 +1007,7 @@ fn parts_of_a_recording_are_looked_at_with_the_same_scope() {
     let whole = Target::Recording(Recorded {
         path: "a.profrec".to_owned(),
         time: RecordedTime::default(),
+        without_scope: false,
     });
     let mut lens = Lens::on(Some(whole.clone()));
     let mut data = sample::busy();
@@ -1032,6 +1052,44 @@ fn parts_of_a_recording_are_looked_at_with_the_same_scope() {
             .as_deref()
             .unwrap_or_default()
             .contains("no more of the recording")
+    );
+}
+
+#[test]
+fn a_recording_without_its_scope_is_looked_at_so_again() {
+    let mut lens = Lens::on(Some(recording()));
+    // Until it has come, its scope is not known.
+    lens.attaching = true;
+    let from = "--from incident.profrec --time=20.5s..";
+    assert_eq!(
+        of_screen(&lens).join(" "),
+        format!("profiler tui {from} --pane top")
+    );
+    let data = sample::busy();
+    update(&mut lens, Action::Attached { scope: String::new() }, &data);
+    assert_eq!(quoted(&of_screen(&lens)), format!("profiler tui {from} ''"));
+    assert_eq!(quoted(&of_verb(&lens)), format!("profiler flame {from} ''"));
+    let words = super::url::words(&super::url::of(&of_screen(&lens))).unwrap();
+    let of_url = ["profiler", "tui"].map(str::to_owned).into_iter().chain(words);
+    for again in [parsed(&lens), parsed_from(of_url.collect())] {
+        let Some(Target::Recording(again)) = again.target else {
+            panic!("{again:?}")
+        };
+        assert!(again.without_scope);
+    }
+    // Nor has another part of it.
+    let mut data = sample::busy();
+    data.session = Some(Arc::new(v1::Session {
+        recorded: Some(prost_types::Duration {
+            seconds: 100,
+            nanos: 0,
+        }),
+        ..v1::Session::default()
+    }));
+    let effects = update(&mut lens, Action::Part(Part::Shorter), &data);
+    assert!(
+        matches!(&effects[..], [Effect::Attach { target: Target::Recording(part), .. }] if part.without_scope),
+        "{effects:?}"
     );
 }
 

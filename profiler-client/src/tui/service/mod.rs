@@ -176,7 +176,10 @@ impl Making {
             Target::Session(name) => return SessionChoice::Join(name.clone()),
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
-            Target::Recording(recorded) => v1::target::Target::Recording(recorded_time(Some(recorded.time))),
+            Target::Recording(recorded) => v1::target::Target::Recording(v1::RecordedTime {
+                without_scope: recorded.without_scope && scope.trim().is_empty(),
+                ..recorded_time(Some(recorded.time))
+            }),
             Target::Profile(_) => v1::target::Target::Recording(v1::RecordedTime::default()),
         };
         SessionChoice::Make(Box::new(v1::CreateSessionRequest {
@@ -498,5 +501,34 @@ impl Inbox {
                 return Some(report.what);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cli::args::RecordedTime, tui::lens::Recorded};
+
+    #[test]
+    fn a_recording_is_looked_at_without_its_scope_where_that_is_asked_for() {
+        let making = Making {
+            template: v1::CreateSessionRequest::default(),
+        };
+        let is_without = |without_scope, scope: &str| {
+            let recorded = Recorded {
+                path: "a.profrec".to_owned(),
+                time: RecordedTime::default(),
+                without_scope,
+            };
+            match making.of(&Target::Recording(recorded), scope.to_owned()) {
+                SessionChoice::Make(create) => match create.target.and_then(|target| target.target) {
+                    Some(v1::target::Target::Recording(time)) => time.without_scope,
+                    other => panic!("{other:?}"),
+                },
+                SessionChoice::Join(name) => panic!("{name}"),
+            }
+        };
+        assert!(is_without(true, "") && is_without(true, " "));
+        assert!(!is_without(true, "f") && !is_without(false, ""));
     }
 }

@@ -110,7 +110,7 @@ async fn record(
     let dropped = match recorder.dropped() {
         0 => String::new(),
         dropped => format!(
-            " {} samples and ends of calls came faster than they could be written.",
+            " {} samples, ends of calls and other records came faster than they could be written.",
             units::count(dropped)
         ),
     };

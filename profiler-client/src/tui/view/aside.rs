@@ -144,10 +144,11 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
     }
     let findings: Vec<&v1::Finding> = data.findings().collect();
     if findings.is_empty() {
-        let words = if explained.warming {
-            "too few calls have ended so far to say which are slow"
-        } else {
-            "no difference between slow calls and others so far"
+        let words = match (explained.warming, lens.is_of_recording()) {
+            (true, false) => "too few calls have ended so far to say which are slow",
+            (false, false) => "no difference between slow calls and others so far",
+            (true, true) => "too few calls in this part of the recording to say which are slow",
+            (false, true) => "no difference between slow calls and others in this part of the recording",
         };
         page.line(&Line::of(Style::Faint, format!("  {words}")));
         return;

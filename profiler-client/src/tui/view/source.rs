@@ -71,7 +71,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 }
 
 /// Warnings that there is room for.
-const MOST_WARNINGS: usize = 2;
+const MOST_WARNINGS: usize = 4;
 
 fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
     let function = shown.function.clone().unwrap_or_default();

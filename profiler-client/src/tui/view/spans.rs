@@ -4,11 +4,10 @@ use profiler_proto::v1;
 
 use super::{spots::Sign, text::Page};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, cut_middle},
     render::{
-        course::{self, Cells},
+        course::{self, Cells, Fitting},
         escape::terminal,
-        source_names::cut,
         spans, trace, units,
     },
     tui::{
@@ -35,8 +34,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.line(&line);
         return;
     };
+    let so_far = if lens.is_of_recording() { "" } else { " so far" };
     let heading = format!(
-        "the {} slowest so far; {}",
+        "the {} slowest{so_far}; {}",
         calls.rows.len(),
         spans::calls(&calls.state)
     );
@@ -85,14 +85,18 @@ fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
     let room = Room::of(columns);
     let call = format!("the call  {}", units::duration(whole_ns as f64));
     let mut bars = vec![room.line(&call, Style::Bar, course::whole(span, room.bars))];
-    let kinds = course::kinds(span).into_iter();
-    bars.extend(kinds.map(|kind| room.line(&kind.words(), Style::SlowBar, kind.bars(whole_ns, room.bars))));
-    let left_out = course::left_out(span);
-    bars.extend(left_out.map(|words| Line::of(Style::Faint, format!("    {words}"))));
-    bars.extend(span.children.iter().map(|child| room.child(child, whole_ns)));
     let most = rows.saturating_sub(1).div_ceil(2);
-    let left_out = (bars.len().saturating_sub(most) as u64).saturating_add(span.children_left_out);
-    lines.extend(bars.into_iter().take(most));
+    let Fitting { kinds, rest } = course::fitting(span, most.saturating_sub(1));
+    let kinds = kinds.iter();
+    bars.extend(kinds.map(|kind| room.line(&kind.words(), Style::SlowBar, kind.bars(whole_ns, room.bars))));
+    let rest = rest.into_iter();
+    bars.extend(rest.map(|words| Line::of(Style::Faint, format!("    {words}"))));
+    let most_inside = most.saturating_sub(bars.len());
+    let inside = span.children.iter().take(most_inside);
+    bars.extend(inside.map(|child| room.child(child, whole_ns)));
+    lines.extend(bars);
+    let left_out = span.children.len().saturating_sub(most_inside) as u64;
+    let left_out = left_out.saturating_add(span.children_left_out);
     if left_out > 0 {
         let words = format!("    … and {} more inside", units::count(left_out));
         lines.push(Line::of(Style::Faint, words));
@@ -123,7 +127,7 @@ impl Room {
 
     fn line(self, words: &str, style: Style, bars: String) -> Line {
         let label = self.label;
-        Line::of(Style::Plain, format!("    {:<label$} ", cut(words, label))).and(style, bars)
+        Line::of(Style::Plain, format!("    {:<label$} ", cut_middle(words, label))).and(style, bars)
     }
 
     /// A call or hit inside.
@@ -140,5 +144,51 @@ impl Room {
             None => "▏".to_owned(),
         };
         self.line(&words, Style::Bar, " ".repeat(from) + &drawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{render::course::tests::period, state::spans::SpansState};
+
+    #[test]
+    fn of_an_opened_call_what_has_no_room_is_said_by_what_it_is() {
+        let child = |offset_ns| v1::SpanChild {
+            place: "main.cc:1310".to_owned(),
+            offset_ns,
+            duration_ns: None,
+        };
+        let calls = ["read", "write", "futex", "poll", "recv", "send"];
+        let row = CallRow {
+            span: v1::Span {
+                duration_ns: 20_000_000,
+                off_cpu: (0..)
+                    .zip(calls)
+                    .map(|(at, call)| period(v1::Activity::Sleeping, at, 1, call))
+                    .collect(),
+                off_cpu_left_out: 2,
+                children: (0..5).map(child).collect(),
+                children_left_out: 4,
+                ..v1::Span::default()
+            },
+            said: SpansState::default(),
+        };
+        let text = |rows| {
+            let lines = open(&row, 80, rows);
+            assert!(lines.len() <= rows, "{rows}");
+            lines.iter().map(Line::text).collect::<Vec<_>>().join("\n")
+        };
+        let shown = text(12);
+        for words in [
+            "… and 2 other ways off the CPU, 2.00 ms in all",
+            "… and 2 shorter times off the CPU",
+            "… and 9 more inside",
+        ] {
+            assert!(shown.contains(words), "{words} is missing:\n{shown}");
+        }
+        let shown = text(24);
+        assert!(!shown.contains("other ways"), "{shown}");
+        assert!(shown.contains("… and 5 more inside"), "{shown}");
     }
 }

@@ -726,6 +726,7 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
     lens.target = Some(Target::Recording(Recorded {
         path: "incident\x1b.profrec".to_owned(),
         time: RecordedTime::default(),
+        without_scope: false,
     }));
     let shown = text(&lens, &data);
     says(
@@ -970,6 +971,7 @@ fn the_source_of_a_recording_stays_while_samples_of_another_scope_are_to_come() 
     lens.target = Some(Target::Recording(Recorded {
         path: "a.profrec".to_owned(),
         time: RecordedTime::default(),
+        without_scope: false,
     }));
     lens.source = Some("handle".to_owned());
     data.source = None;

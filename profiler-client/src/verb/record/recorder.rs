@@ -18,7 +18,7 @@ use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
 
 use super::file::Placed;
-use crate::{cli::request::Keep, render::units};
+use crate::{cli::request::Keep, render::units, tui::lens::message::MAX_BYTES as MAX_LENS_BYTES};
 
 /// A chunk is written when it holds this much, unfolded.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -26,9 +26,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Or is of so long a time, that is of three messages: a recorder that is killed loses less than a second, though the fourth may be on
 /// its way for a while.
 const CHUNK_NS: u64 = 750_000_000;
-
-/// Bytes of a lens that is written, at most; one that is larger is left out.
-const MAX_LENS_BYTES: usize = 1 << 20;
 
 /// Bytes that are copied at once.
 const COPIED_BYTES: usize = 256 << 10;

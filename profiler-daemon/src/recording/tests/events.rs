@@ -155,3 +155,29 @@ fn events_that_were_not_recorded_are_refused_with_those_that_were() {
         "{refused}"
     );
 }
+
+#[test]
+fn samples_of_unknown_kinds_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut messages = Messages::new(false);
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    let mut unknown = 0;
+    for batch in with_events(4) {
+        let mut message = messages.next(&batch);
+        if let Some(sample) = message.event_samples.first().cloned() {
+            unknown += 1;
+            message.event_samples.push(v1::RecordedEventSample {
+                records_before: 0,
+                what: None,
+                ..sample
+            });
+        }
+        let bytes = message.encode_length_delimited_to_vec();
+        writer.write(of_records(&message), &bytes).unwrap();
+    }
+    fs::write(&path, writer.into_inner()).unwrap();
+    let picture = drawn(&Replay::of(&path), "f", of("page-faults")).unwrap();
+    assert_eq!(unknown, 4);
+    assert_eq!(picture.lost["newer_format"], unknown);
+}

@@ -470,4 +470,17 @@ fn waits_are_drawn_with_what_who_ended_them_did_before_the_part_too() {
     assert_eq!(ask("", BATCH_NS), of_main);
     // Conditions on durations divide what is drawn.
     assert_eq!(ask("f[>= 200ms]", 0), of_main);
+
+    // A damaged place behind costs what is there, and not what is known of the waits before.
+    for _ in 0..2 {
+        batches.push(next(&mut target));
+    }
+    write_with_waits(&path, &batches);
+    let mut damaged = fs::read(&path).unwrap();
+    let last = (0..damaged.len()).rfind(|at| damaged[*at..].starts_with(b"CHNK"));
+    damaged[last.unwrap() - 1] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let replay = Replay::of(&path);
+    let session = replay.session("f[>= 200ms]", 0, u64::MAX).unwrap();
+    assert_eq!(drawn(&replay.flame_of(&session, WITH_WAITS).unwrap()), of_main);
 }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{super::budget::Reached, Explain, OfPlace, PreparedPlace, What};
+use super::{
+    super::{budget::Reached, state::spans_reached},
+    Explain, OfPlace, PreparedPlace, What,
+};
 use crate::kernel::Engine;
 
 impl Explain {
@@ -10,10 +13,9 @@ impl Explain {
     pub fn probed(&self, engine: &Engine) -> BTreeMap<usize, Vec<Reached>> {
         let mut by_place: BTreeMap<usize, Vec<Reached>> = BTreeMap::new();
         for &(probe, OfPlace { feature, cost_ns }) in &self.turn.places {
-            let counts = engine.probe_counts(probe);
             by_place.entry(feature).or_default().push(Reached {
                 probe,
-                hits: counts.entries + counts.outside,
+                hits: spans_reached(engine, probe),
                 cost_ns,
             });
         }

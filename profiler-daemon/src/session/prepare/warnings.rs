@@ -254,7 +254,10 @@ pub(super) fn warn_of_lines(warnings: &mut Vec<String>, place: &Place, prepared:
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
+    use std::{
+        fs,
+        process::{Child, Command},
+    };
 
     use super::*;
     use crate::session::{debug_package::SharedBudget, files::read_process, library::Library};
@@ -272,6 +275,9 @@ mod tests {
     #[test]
     fn what_brings_debug_information_is_looked_for_once_a_file_and_for_the_first_files() {
         let running = Running(Command::new("sleep").arg("1000").spawn().unwrap());
+        // The kernel lets the parent go on before the new program is in place.
+        let maps = format!("/proc/{}/maps", running.0.id());
+        while !fs::read_to_string(&maps).unwrap().contains("/sleep") {}
         let process = Process::open(running.0.id()).unwrap();
         let library = Library::new(None);
         let packages = SharedBudget::default();

@@ -70,6 +70,10 @@ pub fn picture(
     mut before: Played,
     request: FlameRequest,
 ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    if request.event().is_some() {
+        let message = "two recordings are compared by time alone: leave the event out";
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
     let variant = after.variant(request);
     let other_builds = other_builds(&after.frames, &before.frames);
     let matched = Matched::new(&after.frames, &before.frames, variant.kind.by);

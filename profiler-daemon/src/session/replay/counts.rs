@@ -79,20 +79,21 @@ impl RecordedCounts {
     }
 }
 
-/// What was counted so far, in the buckets alone that the last counts are in: to read the others would change nothing.
+/// What was counted so far, of each probe in the buckets alone that its last counts are in: to read the others would change
+/// nothing.
 pub struct Changed<'a> {
     counts: &'a RecordedCounts,
-    /// In ascending order.
-    buckets: Vec<usize>,
+    buckets: HashMap<ProbeId, Vec<usize>>,
 }
 
 impl RecordedCounts {
     /// Itself, as far as these counts, which were added last, have changed it.
     pub fn changed_by(&self, added: &[Counted]) -> Changed<'_> {
-        let ended = added.iter().flat_map(|counted| &counted.ended);
-        let mut buckets: Vec<usize> = ended.map(|(bucket, _)| *bucket).collect();
-        buckets.sort_unstable();
-        buckets.dedup();
+        let mut buckets: HashMap<ProbeId, Vec<usize>> = HashMap::new();
+        for Counted { probe, ended, .. } in added {
+            let ended = ended.iter().map(|(bucket, _)| *bucket);
+            buckets.entry(*probe).or_default().extend(ended);
+        }
         Changed {
             counts: self,
             buckets,
@@ -102,9 +103,21 @@ impl RecordedCounts {
 
 impl Readings for Changed<'_> {
     fn histogram(&self, probe: ProbeId) -> Buckets<'_> {
-        let ended = self.counts.probes.get(&probe).map(|probe| &probe.ended);
-        let buckets = self.buckets.iter().copied();
-        Box::new(buckets.filter_map(move |bucket| Some((bucket, ended?.count(bucket)))))
+        self.histogram_of(&[probe])
+    }
+
+    fn histogram_of(&self, probes: &[ProbeId]) -> Buckets<'_> {
+        let changed = probes.iter().filter_map(|probe| self.buckets.get(probe));
+        let mut buckets: Vec<usize> = changed.flatten().copied().collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        let of_probes = probes.iter().filter_map(|probe| self.counts.probes.get(probe));
+        let of_probes: Vec<&Probe> = of_probes.collect();
+        let count = move |bucket| {
+            let counts = of_probes.iter().map(|probe| probe.ended.count(bucket));
+            (bucket, counts.fold(0, u64::saturating_add))
+        };
+        Box::new(buckets.into_iter().map(count))
     }
 
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {

@@ -538,6 +538,10 @@ impl Player {
         request: SpansRequest,
         is_awaited: &dyn Fn() -> bool,
     ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+        if request.system_calls {
+            let message = "recordings do not hold the system calls of each call: leave --syscalls out, or ask `profiler syscalls --from`";
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         let recorded = self.session(name)?.info.scope.clone();
         let (scope, part) = self.part_of(name, "slowest calls")?;
         // The recorded scope is asked as if it was named, unless its outer percentiles would be others than the session's.

@@ -49,7 +49,7 @@ impl NamedCounts {
 }
 
 /// Whether what is counted by this name is no loss: what there was, be it lost or not.
-fn is_of_all(name: &str) -> bool {
+pub fn is_of_all(name: &str) -> bool {
     name.ends_with("_attempted")
 }
 

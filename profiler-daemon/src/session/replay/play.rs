@@ -44,7 +44,7 @@ use super::{
     asked::{self, AskedStep, Compared},
     counts::RecordedCounts,
     hits::{self, Hits},
-    named_counts::NamedCounts,
+    named_counts::{NamedCounts, is_of_all},
     spans::Slowest,
     summed, unreadable,
     waiting::Waiting,
@@ -375,6 +375,7 @@ pub fn go_through(
         is_behind_hole: false,
         played: None,
         missing_ns: 0,
+        is_incomplete_behind: false,
         failed: None,
         edited_ns: None,
         waits_are_told: false,
@@ -403,6 +404,7 @@ pub fn go_through(
         played,
         failed,
         missing_ns,
+        is_incomplete_behind,
         edited_ns,
         threads,
         ..
@@ -420,6 +422,11 @@ pub fn go_through(
     played.frames = Arc::new(frames.table().to_vec());
     played.threads = threads;
     let mut reason = end_of_part(recording.begin_ns(), edited_ns, missing_ns);
+    if is_incomplete_behind && played.draws_outside {
+        reason.push_str(
+            "; what was off the CPU when it ended may be missing, as what follows is damaged or has losses",
+        );
+    }
     if asked.around.iter().any(Option::is_some) {
         reason.push_str(match question {
             Question::Spans(_) => "; percentiles are exact: those of all calls of the time shown",
@@ -500,6 +507,8 @@ struct Playing<'a> {
     is_behind_hole: bool,
     played: Option<Played>,
     missing_ns: u64,
+    /// Something is missing of what came after the part.
+    is_incomplete_behind: bool,
     failed: Option<SessionError>,
     edited_ns: Option<u64>,
     /// Waits were recorded before the part begins.
@@ -533,6 +542,10 @@ impl Playing<'_> {
     fn take(&mut self, read: recording::Part) -> bool {
         match read {
             recording::Part::Missing { from_ns, to_ns } => {
+                if from_ns >= self.part.end_ns {
+                    self.is_incomplete_behind = true;
+                    return self.draws_outside();
+                }
                 let (from_ns, to_ns) = (from_ns.max(self.part.begin_ns), to_ns.min(self.part.end_ns));
                 let missing_ns = to_ns.saturating_sub(from_ns);
                 self.missing_ns = self.missing_ns.saturating_add(missing_ns);
@@ -543,7 +556,7 @@ impl Playing<'_> {
                 if let Some(played) = &mut self.played {
                     played.forget();
                 }
-                from_ns <= self.part.end_ns || self.draws_outside()
+                true
             }
             recording::Part::Batch(mut batch) => {
                 if self.question.also().is_some() {
@@ -568,6 +581,10 @@ impl Playing<'_> {
     /// Takes intervals off the CPU that go on when the part ends, where that is what comes next.
     fn take_going_on(&mut self, next: &Result<Next, SessionError>, batch: &mut Batch) {
         if let (Ok(Next::PlayGoingOn), Some(played)) = (next, &mut self.played) {
+            let is_lost = |(name, count): (&String, &u64)| {
+                *count > 0 && (name == OUTSIDE_DROPPED || name.starts_with("off_cpu_") && !is_of_all(name))
+            };
+            self.is_incomplete_behind |= batch.dropped > 0 || batch.counters.iter().any(is_lost);
             played.take_going_on(std::mem::take(&mut batch.records));
         }
     }
@@ -766,7 +783,8 @@ fn recorded_event(event: Event, recorded: &RecordedScope) -> Result<(), SessionE
     if recorded.events.contains(&event) {
         return Ok(());
     }
-    let names: Vec<String> = recorded.events.iter().map(ToString::to_string).collect();
+    let mut names: Vec<String> = recorded.events.iter().map(ToString::to_string).collect();
+    names.dedup();
     if names.is_empty() {
         let message = format!(
             "no events were recorded: record them with --costs {event}, or leave -e out to draw time"
@@ -774,7 +792,9 @@ fn recorded_event(event: Event, recorded: &RecordedScope) -> Result<(), SessionE
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
     if names.contains(&event.to_string()) {
-        let message = format!("`{event}` was recorded as often as is usual: leave -c and -F out");
+        let message = format!(
+            "`{event}` was not recorded as often as is asked: leave -c and -F out, or give those of the recording"
+        );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
     let message = format!("`{event}` was not recorded. There are: {}", names.join(", "));
@@ -820,8 +840,8 @@ fn new_flame(
 impl Played {
     fn take(&mut self, mut batch: Batch) {
         if batch.dropped > 0 {
-            // Ends of calls may be among what was lost.
-            self.forget_open();
+            // Ends of calls and waits may be among what was lost.
+            self.forget();
             self.lost = self.lost.saturating_add(batch.dropped);
         }
         self.take_records(&mut batch);

@@ -17,6 +17,8 @@ use crate::kernel::Activity;
 pub struct Waiting {
     /// Once it is told who was off the CPU; from then on, all waits are.
     chains: Option<Chains>,
+    /// That was told, be it before something that is missing.
+    was_told: bool,
     /// Of the recorded scope.
     pids: Pids,
     /// Waits that are told with the records that follow, in their order; each comes before its samples.
@@ -39,6 +41,7 @@ impl Waiting {
         while self.take_next().is_some() {}
         if let (None, Some(off)) = (&self.chains, off) {
             self.chains = Some(Chains::recorded(self.pids.clone(), off.threads));
+            self.was_told = true;
         }
         self.coming = waits.into_iter().map(|recorded| recorded.wait).collect();
         self.keys = self.coming.iter().map(key).collect();
@@ -67,6 +70,7 @@ impl Waiting {
     pub fn forget(&mut self) {
         *self = Self {
             pids: std::mem::take(&mut self.pids),
+            was_told: self.was_told,
             ..Self::default()
         };
     }
@@ -76,7 +80,7 @@ impl Waiting {
     /// # Errors
     /// Where it was not told who was off the CPU.
     pub fn check(&self) -> Result<(), SessionError> {
-        if self.chains.is_some() {
+        if self.was_told {
             return Ok(());
         }
         Err(SessionError::new(Reason::ArgumentInvalid, NOT_RECORDED))

@@ -387,7 +387,7 @@ impl Session {
 
 /// Times that a probe was reached where spans begin, whatever came of it: conditions are decided before one does; and where others
 /// than its function return, which is about as dear.
-fn spans_reached(engine: &Engine, probe: ProbeId) -> u64 {
+pub fn spans_reached(engine: &Engine, probe: ProbeId) -> u64 {
     let counts = engine.probe_counts(probe);
     let hits = engine.hit_counts(probe);
     counts.entries + counts.outside + counts.passed_by + hits.rejected + hits.disturbed

@@ -169,10 +169,10 @@ impl Session {
 
     /// The event that samples name so, where one is watched or recorded.
     fn event_of(&self, id: u32) -> Option<Event> {
-        let watched = self.flames.keys().filter_map(|kind| kind.times.event());
-        let mut watched = watched.chain(self.recorded_events());
+        let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
         let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(id));
-        of_tracepoint.or(self.events.of(id))
+        let recorded = || self.records.as_ref()?.event_of_tracepoint(id);
+        of_tracepoint.or_else(recorded).or(self.events.of(id))
     }
 
     /// Counts hits that came faster than they were named.
