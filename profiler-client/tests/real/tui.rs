@@ -662,12 +662,15 @@ fn a_key_records_what_is_looked_at() {
     });
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
-    terminal.start(&format!("--from {name}.profrec --pane latency"));
-    terminal.wait("the histogram", |screen| {
-        screen.contains("recording ") && screen.contains("p50")
-    });
-    terminal.press(&["q"]);
-    terminal.wait_until_restored("ended 0");
+    // The first pane is asked for too where it is named.
+    for (pane, shown) in [("latency", "p50"), ("top", "TOTAL")] {
+        terminal.start(&format!("--from {name}.profrec --pane {pane}"));
+        terminal.wait(pane, |screen| {
+            screen.contains("recording ") && screen.contains(shown)
+        });
+        terminal.press(&["q"]);
+        terminal.wait_until_restored("ended 0");
+    }
 
     for name in [format!("{name}.profrec"), format!("{name}-2.profrec")] {
         let file = folder.path().join(name);

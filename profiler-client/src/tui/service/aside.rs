@@ -38,6 +38,7 @@ pub struct Task {
     pub session: String,
     /// What a session for a scope of its own is made with.
     pub template: v1::CreateSessionRequest,
+    pub is_of_recording: bool,
     pub reports: Reports,
     pub wanted: mpsc::Receiver<Wanted>,
 }
@@ -131,7 +132,8 @@ impl Task {
             interval: None,
             spans: SPANS,
             waits: true,
-            system_calls: true,
+            // Recordings have no system calls of each call, and say so where these are asked for.
+            system_calls: !self.is_of_recording,
         };
         self.stream(async move { client.watch_spans(request).await }, What::Spans)
     }

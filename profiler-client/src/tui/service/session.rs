@@ -90,15 +90,16 @@ impl Task {
             target: Some(target.clone()),
             ..self.making.template.clone()
         };
+        let is_of_recording = matches!(self.target, Target::Recording(_));
         let aside = aside::Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),
             session: session.name.clone(),
             template: template.clone(),
+            is_of_recording,
             reports: self.reports.clone(),
             wanted: self.aside,
         };
-        let is_of_recording = matches!(self.target, Target::Recording(_));
         let hits = hits::Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),
