@@ -225,8 +225,9 @@ fn record_and_compare(server: &Server, scope: &str, begin_load: impl Fn() -> End
     let mut first = until_quiet(&mut latency);
     first_part.interrupt();
     let first_part = first_part.end().status(0);
-    // Names of samples may have come until then.
+    // Names of samples may have come until then; what follows is not of the same messages.
     first.at_ns = now_ns();
+    until_quiet(&mut latency);
     let calls_of_second = half(&mut latency);
     let whole = until_quiet(&mut latency);
     daemon.profiler(&["session", "end", "s"]).status(0);

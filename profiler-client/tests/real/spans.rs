@@ -267,7 +267,7 @@ fn a_call_has_the_system_calls_that_it_makes() {
         "serve",
         "--syscalls",
         "-n",
-        "900",
+        "100",
         "--window",
         "60",
         "--json",
