@@ -1,7 +1,10 @@
 //! What became of records on their way, by name: the counters that this version knows, and losses of reasons that only a newer
 //! one does.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use super::super::{
     picture::Losses,
@@ -25,7 +28,7 @@ impl NamedCounts {
     /// Adds what was counted in a batch.
     pub fn add(&mut self, counters: &BTreeMap<String, u64>) {
         for (name, count) in counters {
-            let sum = if is_known(name) {
+            let sum = if KNOWN.contains(&**name) {
                 self.known.entry(name.clone()).or_default()
             } else if is_of_all(name) {
                 continue;
@@ -53,20 +56,13 @@ pub fn is_of_all(name: &str) -> bool {
     name.ends_with("_attempted")
 }
 
-/// Whether something is counted by this name.
-fn is_known(name: &str) -> bool {
+/// The names that this version counts by.
+static KNOWN: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
     let trace = TraceLosses::default().counters();
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
     let own = OwnLosses::default().counters();
-    let by_themselves =
-        [WAITS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, AT_EVENTS_DROPPED].map(|name| (name, 0));
-    let mut known = sampling
-        .iter()
-        .chain(&spans)
-        .chain(&own)
-        .chain(&trace)
-        .chain(&by_themselves)
-        .map(|(known, _)| *known);
-    known.any(|known| known == name)
-}
+    let counters = sampling.iter().chain(&spans).chain(&own).chain(&trace);
+    let by_themselves = [WAITS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, AT_EVENTS_DROPPED];
+    counters.map(|(name, _)| *name).chain(by_themselves).collect()
+});
