@@ -117,9 +117,11 @@ pub struct ThreadState {
     pub sequence: u32,
     /// 1 while a program changes which spans are open: what it calls of the kernel must not, meanwhile.
     pub busy: u32,
+    /// Changes of admissions so far when the thread's process was last found admitted with any rights; 0 where it was not.
+    pub admitted_at: u64,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 16 + 56 * MAX_DEPTH,
-    depth at 0, pending_returns at 4, sequence at 8, busy at 12, spans at 16);
+assert_layout!(ThreadState, size 24 + 56 * MAX_DEPTH,
+    depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, spans at 24);

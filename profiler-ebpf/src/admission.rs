@@ -12,11 +12,12 @@ use aya_ebpf::helpers::{
 use profiler_common::{
     admission::{Admission, Image, ProcessState, Rights},
     counter::Counter,
+    thread::ThreadState,
 };
 
 use crate::{
     atomic, emit,
-    maps::{self, ADMISSIONS},
+    maps::{self, ADMISSION_CHANGES, ADMISSIONS},
     off_cpu::IterationMeta,
     task,
 };
@@ -29,8 +30,44 @@ pub fn is_admitted() -> bool {
     admits(task, task::process()) != 0
 }
 
-/// The same of a thread by its `task_struct`, which is of a process of this number: 1 or 0. A function of its own for its share
-/// of the stack.
+/// As [`is_admitted`], for the programs at the target's own code, which run most often. A thread keeps the answer where that holds
+/// whatever the process becomes, until the daemon changes an admission.
+#[inline(always)]
+pub fn is_thread_admitted() -> bool {
+    let Some(state) = task::stored_state() else {
+        return is_admitted();
+    };
+    // Read before the admission is: the daemon raises it behind its change, so what is kept is never newer than what was read.
+    let changes = changes();
+    // SAFETY: a live map value that only this thread writes.
+    let admitted_at = unsafe { (&raw const (*state).admitted_at).read_volatile() };
+    admitted_at != 0 && admitted_at == changes || is_admitted_now(state, changes) != 0
+}
+
+/// Asks, and keeps the answer. A function of its own for its share of the stack.
+#[inline(never)]
+fn is_admitted_now(state: *mut ThreadState, changes: u64) -> u32 {
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
+    let flags = admits(task, task::process());
+    if u64::from(flags) & Admission::ANY_RIGHTS != 0 {
+        // SAFETY: the caller's live map value.
+        unsafe { (&raw mut (*state).admitted_at).write_volatile(changes) };
+    }
+    flags
+}
+
+#[inline(always)]
+fn changes() -> u64 {
+    let Some(changes) = ADMISSION_CHANGES.get_ptr(0) else {
+        return 0;
+    };
+    // SAFETY: a live map value.
+    unsafe { changes.read_volatile() }
+}
+
+/// The same of a thread by its `task_struct`, which is of a process of this number: the flags of its admission, 0 where it has none. A
+/// function of its own for its share of the stack.
 #[inline(never)]
 pub fn admits(task: *mut c_void, tgid: u32) -> u32 {
     let Some(admission) = ADMISSIONS.get_ptr_mut(tgid) else {
@@ -45,7 +82,7 @@ pub fn admits(task: *mut c_void, tgid: u32) -> u32 {
                 || is_image(task, &raw const (*admission).image)
                     && has_rights(task, &raw const (*admission).rights));
         if is_as_it_was {
-            return 1;
+            return flags as u32;
         }
         // The daemon looks at what it is now.
         atomic::add(&raw mut (*admission).refused, 1);

@@ -80,7 +80,7 @@ use crate::registers::Registers;
 /// A function is entered.
 #[uprobe]
 pub fn span_entry(ctx: ProbeContext) -> u32 {
-    if !admission::is_admitted() {
+    if !admission::is_thread_admitted() {
         return 0;
     }
     let registers = Registers::new(ctx.as_ptr());
@@ -97,7 +97,7 @@ pub fn span_entry(ctx: ProbeContext) -> u32 {
 pub fn span_entry_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         span::enter(
             cookie,
             step::stack_pointer_at_site(registers, cookie),
@@ -111,7 +111,7 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 /// A function is entered, or a call is made, at which values are looked at.
 #[uprobe]
 pub fn span_entry_look(ctx: ProbeContext) -> u32 {
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     }
     0
@@ -120,7 +120,7 @@ pub fn span_entry_look(ctx: ProbeContext) -> u32 {
 /// As [`span_entry_look`], waiting for pages that are not in memory.
 #[uprobe(sleepable)]
 pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     }
     0
@@ -129,7 +129,7 @@ pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
 /// A function returned through the kernel's return probe.
 #[uretprobe]
 pub fn span_return(ctx: RetProbeContext) -> u32 {
-    if !admission::is_admitted() {
+    if !admission::is_thread_admitted() {
         return 0;
     }
     let registers = Registers::new(ctx.as_ptr());
@@ -150,7 +150,7 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     if step::takes_branch(registers, cookie)
         && step::leaves_function(registers, cookie)
-        && admission::is_admitted()
+        && admission::is_thread_admitted()
         && !span::is_of_another_caller(cookie, registers.stack_pointer())
     {
         span::exit(
@@ -169,7 +169,7 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie)
-        && admission::is_admitted()
+        && admission::is_thread_admitted()
         && !span::is_of_another_caller(cookie, step::stack_pointer_at_site(registers, cookie))
     {
         span::exit(
@@ -186,7 +186,7 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
 /// A line is reached.
 #[uprobe]
 pub fn hit(ctx: ProbeContext) -> u32 {
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     }
     0
@@ -195,7 +195,7 @@ pub fn hit(ctx: ProbeContext) -> u32 {
 /// As `hit`, waiting for pages that are not in memory.
 #[uprobe(sleepable)]
 pub fn hit_paging(ctx: ProbeContext) -> u32 {
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     }
     0
@@ -205,7 +205,7 @@ pub fn hit_paging(ctx: ProbeContext) -> u32 {
 #[uprobe(sleepable)]
 pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
-    if admission::is_admitted() {
+    if admission::is_thread_admitted() {
         hit::take::<true>(ctx.as_ptr(), cookie);
     }
     step::run(Registers::new(ctx.as_ptr()), cookie);

@@ -110,6 +110,10 @@ pub static ALLOCATIONS: HashMap<AllocationKey, Allocation, { MAX_ALLOCATIONS as 
 #[btf_map]
 pub static ADMISSIONS: HashMap<u32, Admission, { MAX_ADMISSIONS as usize }> = HashMap::new();
 
+/// How often the daemon has changed [`ADMISSIONS`], raised behind each change.
+#[btf_map]
+pub static ADMISSION_CHANGES: Array<u64, 1> = Array::new();
+
 /// Processes to sample, and how.
 #[btf_map]
 pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();

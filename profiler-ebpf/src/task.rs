@@ -111,13 +111,19 @@ pub fn state() -> Option<*mut ThreadState> {
 /// As [`state`], for a thread that has just changed its id.
 #[inline(always)]
 pub fn state_of(thread: u32) -> Option<*mut ThreadState> {
-    present(THREADS.current()).or_else(|| HASHED_THREADS.get_ptr_mut(thread))
+    stored_state().or_else(|| HASHED_THREADS.get_ptr_mut(thread))
+}
+
+/// The same, and only where they are in the thread's own storage: what is kept there is of no other thread, ever.
+#[inline(always)]
+pub fn stored_state() -> Option<*mut ThreadState> {
+    present(THREADS.current())
 }
 
 /// The current thread's open spans, made if there are none yet.
 #[inline(always)]
 pub fn state_or_new() -> Option<*mut ThreadState> {
-    present(THREADS.current()).or_else(|| present(new_state()))
+    stored_state().or_else(|| present(new_state()))
 }
 
 /// Makes the thread's state: in task storage, or where the kernel is too busy for that, in the hash map.

@@ -3,6 +3,7 @@
 //! Everything is measured in one run and interleaved, so that what disturbs the machine disturbs all cases
 //! alike; what travels to other machines are the ratios.
 
+mod against;
 mod attacher;
 mod bpftrace;
 mod budget;
@@ -49,6 +50,10 @@ pub struct Arguments {
     /// Measure what was said beforehand of what probes cost, against what they did cost, and the budget
     #[arg(long, conflicts_with_all = ["vm", "stacks", "switches", "conditions"])]
     budget: bool,
+    /// Measure calls under the probes of this build and of another one by turns: its `bench_attach`, which
+    /// `cargo build --release -p profiler-daemon --example bench_attach` makes. Prints the ratio and leaves the docs as they are
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["vm", "stacks", "switches", "conditions", "budget"])]
+    against: Option<std::path::PathBuf>,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<String>,
@@ -119,6 +124,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if arguments.budget {
         return budget::main(arguments);
+    }
+    if let Some(other) = &arguments.against {
+        return against::main(arguments, other);
     }
     let directory = fixtures::compile()?;
     let attacher = build_example("bench_attach")?;

@@ -4,7 +4,7 @@ use std::io;
 
 use aya::{
     Ebpf,
-    maps::{HashMap, MapData, MapError},
+    maps::{Array, HashMap, MapData, MapError},
 };
 use profiler_common::admission::{Admission, Image, ProcessState, Rights};
 
@@ -34,6 +34,9 @@ const CHILDREN: usize = ENDED_BY + 1;
 
 /// The map of them.
 const MAP: &str = "ADMISSIONS";
+
+/// The map of how often they were changed.
+const CHANGES: &str = "ADMISSION_CHANGES";
 
 impl Engine {
     /// What processes are now: one that has ended is left out. Each is closed from here on, unless it is admitted.
@@ -84,7 +87,8 @@ impl Engine {
             ended_by,
             children,
         };
-        Ok(admissions.insert(state.tgid, words(&admission), 0)?)
+        admissions.insert(state.tgid, words(&admission), 0)?;
+        self.forget_remembered()
     }
 
     /// Lets the programs look at processes whatever rights those have, as root may.
@@ -105,8 +109,19 @@ impl Engine {
     pub fn dismiss(&mut self, pid: u32) -> Result<(), KernelError> {
         match admissions(&mut self.ebpf)?.remove(&pid) {
             Err(MapError::KeyNotFound) => Ok(()),
-            removed => Ok(removed?),
+            removed => {
+                removed?;
+                self.forget_remembered()
+            }
         }
+    }
+
+    /// Has each thread asked again that keeps whether it is admitted. To be called behind each change of an admission.
+    fn forget_remembered(&mut self) -> Result<(), KernelError> {
+        let map = (self.ebpf.map_mut(CHANGES)).ok_or(KernelError::Missing(CHANGES))?;
+        let mut changes: Array<&mut MapData, u64> = map.try_into()?;
+        let now = changes.get(&0, 0)? + 1;
+        Ok(changes.set(0, now, 0)?)
     }
 
     /// Times that a program was at a thread of a process which was not as it was admitted, since that was; 0 of a process that is

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use profiler_aggregate::slots::WindowConfig;
+use profiler_aggregate::{slots::WindowConfig, waits};
 
 use super::*;
 use crate::{
     recording::{Part, Summaries, Summarizer, Wanted},
-    session::ScopeEdit,
+    session::{RecordedWait, ScopeEdit},
 };
 
 /// Functions of the scope, outermost first, and one that is not in it.
@@ -723,11 +723,24 @@ impl Numbers {
     }
 }
 
-/// Writes an hour: 8 busy threads, 99 samples a second of each, in as many calls if there are such, 400 stacks.
-fn write_an_hour(path: &Path, has_calls: bool) {
+/// What an hour has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hour {
+    SamplesAlone,
+    /// Each sample in a call of its own.
+    Calls,
+    /// As many waits too, one in each call, with who ended it.
+    CallsAndWaits,
+}
+
+/// Writes an hour: 8 busy threads, 99 samples a second of each, 400 stacks.
+fn write_an_hour(path: &Path, hour: Hour) {
     const BATCHES: u64 = 4 * 3600;
     const DEPTH: u64 = 12;
-    let steps: &[_] = if has_calls { &[("a", OUTER)] } else { &[] };
+    let steps: &[_] = match hour {
+        Hour::SamplesAlone => &[],
+        Hour::Calls | Hour::CallsAndWaits => &[("a", OUTER)],
+    };
     let mut story = Story::new(scope_of(steps));
     let mut frames = Frames::default();
     let mut frame = |number: u64| {
@@ -737,13 +750,15 @@ fn write_an_hour(path: &Path, has_calls: bool) {
         })
     };
     let mut numbers = Numbers(1);
-    let stacks: Vec<Stacks> = (0..400)
+    let drawn: Vec<Arc<[FrameId]>> = (0..400)
         .map(|_| {
-            let stack: Vec<FrameId> = (0..DEPTH)
+            (0..DEPTH)
                 .map(|depth| frame(10 * depth + numbers.below(10)))
-                .collect();
-            Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.clone())
+                .collect()
         })
+        .collect();
+    let stacks: Vec<Stacks> = (drawn.iter())
+        .map(|stack| Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.to_vec()))
         .collect();
     story.target.frames = frames.table().to_vec();
     let scope = Arc::new(story.scope.clone());
@@ -753,8 +768,10 @@ fn write_an_hour(path: &Path, has_calls: bool) {
     };
     let batches = (0..BATCHES).map(|number| {
         story.happens_busily(number, &stacks, &mut numbers);
-        if !has_calls {
-            story.without_calls();
+        match hour {
+            Hour::SamplesAlone => story.without_calls(),
+            Hour::Calls => {}
+            Hour::CallsAndWaits => story.with_waits(&drawn, &mut numbers),
         }
         story.end_batch();
         story.target.scope = Arc::clone(&scope);
@@ -779,6 +796,47 @@ impl Story {
             }
             _ => false,
         });
+    }
+
+    /// Lets each call of a batch wait once.
+    fn with_waits(&mut self, stacks: &[Arc<[FrameId]>], numbers: &mut Numbers) {
+        let task = self.target.task.thread;
+        let mut place = || {
+            let drawn = numbers.below(20) * numbers.below(20);
+            waits::Place {
+                thread: task,
+                stack: Arc::clone(&stacks[usize::try_from(drawn).unwrap()]),
+            }
+        };
+        let records = std::mem::take(&mut self.records);
+        for record in records {
+            if let Recorded::SpanEnd(end) = &record {
+                let (tgid, tid) = (end.tgid, end.tid);
+                let ended_ns = end.end_ns - 1000;
+                let wait = waits::Wait {
+                    thread: ThreadId { tgid, tid },
+                    place: place(),
+                    waiting: Some(waits::Waiting::Sleeping),
+                    lock: None,
+                    times: [end.start_ns, ended_ns, ended_ns],
+                    waker: waits::Waker::Thread {
+                        thread: ThreadId { tgid, tid: tid + 1 },
+                        place: place(),
+                        is_own: true,
+                    },
+                    still_ns: None,
+                };
+                let spans = vec![SpanRef {
+                    probe: end.probe,
+                    gates: 0,
+                    sequence: end.sequence,
+                    start_ns: end.start_ns,
+                }];
+                self.records
+                    .push(Recorded::Wait(Box::new(RecordedWait { wait, spans })));
+            }
+            self.records.push(record);
+        }
     }
 
     /// What happens in a batch to 8 threads that are never idle.
@@ -858,11 +916,12 @@ fn an_hour() {
     const MINUTE_NS: u64 = 60_000_000_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    for has_calls in [false, true] {
+    // The last one is asked.
+    for hour in [Hour::SamplesAlone, Hour::CallsAndWaits, Hour::Calls] {
         let since = Spent::now();
-        write_an_hour(&path, has_calls);
+        write_an_hour(&path, hour);
         println!(
-            "with calls: {has_calls}; {} bytes a minute, written in {:?}",
+            "{hour:?}: {} bytes a minute, written in {:?}",
             fs::metadata(&path).unwrap().len() / 60,
             Spent::since(since)
         );
