@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use profiler_aggregate::{slots::WindowConfig, waits};
+use profiler_aggregate::{ThreadId, slots::WindowConfig, waits};
 
 use super::*;
 use crate::{
