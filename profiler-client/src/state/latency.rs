@@ -48,6 +48,8 @@ pub struct FunctionState {
     pub overhead_ns: u64,
     /// What a call takes longer than without probes, in nanoseconds; 0 where that is not known.
     pub cost_ns: u64,
+    /// Times since the start that its probes were reached beside those calls, each about as costly.
+    pub other_hits: u64,
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
     /// Why its probes were taken off the target; empty while they are on it.
@@ -135,6 +137,22 @@ impl FunctionState {
         }
     }
 
+    /// What its probes take of the target's time, in CPUs: of the calls of the window, and of as many others' hits to each as
+    /// there were since the start. 0 once they are taken off.
+    #[must_use]
+    pub fn probe_cores(&self) -> f64 {
+        if !self.taken_off.is_empty() {
+            return 0.0;
+        }
+        let calls = self.since_start.count;
+        let hits_of_call = if calls > 0.0 {
+            1.0 + self.other_hits as f64 / calls
+        } else {
+            1.0
+        };
+        self.cost_ns as f64 * self.window.rate_hz * hits_of_call / 1e9
+    }
+
     fn apply(&mut self, message: v1::FunctionLatency) -> Result<(), Malformed> {
         let v1::FunctionLatency {
             id: _,
@@ -149,6 +167,7 @@ impl FunctionState {
             lost,
             overhead_ns,
             cost_ns,
+            other_hits,
             slowest,
             taken_off,
         } = message;
@@ -167,6 +186,7 @@ impl FunctionState {
         self.lost = lost.into_iter().collect();
         self.overhead_ns = overhead_ns;
         self.cost_ns = cost_ns;
+        self.other_hits = other_hits;
         self.slowest = slowest;
         self.taken_off = taken_off;
         Ok(())
@@ -176,6 +196,28 @@ impl FunctionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_probes_cost_is_of_all_who_reach_them() {
+        let summary = |count, rate_hz| v1::Summary {
+            count,
+            rate_hz,
+            ..Default::default()
+        };
+        let function = FunctionState {
+            cost_ns: 10_000,
+            other_hits: 300,
+            since_start: summary(100.0, 10.0),
+            window: summary(50.0, 1_000.0),
+            ..Default::default()
+        };
+        assert!((function.probe_cores() - 0.04).abs() < 1e-9);
+        let taken_off = FunctionState {
+            taken_off: "over the budget".to_owned(),
+            ..function
+        };
+        assert!(taken_off.probe_cores() < 1e-9);
+    }
 
     fn counts(bucket: u32, count: u64) -> v1::Histogram {
         v1::Histogram {

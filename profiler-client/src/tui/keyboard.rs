@@ -9,6 +9,9 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
+/// How long the library may look for more of what has been typed. It does not look at all where it may not wait.
+const AT_MOST: Duration = Duration::from_millis(1);
+
 /// Keys that wait to be taken.
 const WAITING: usize = 256;
 
@@ -57,7 +60,7 @@ fn read(sender: &mpsc::Sender<io::Result<Event>>) -> io::Result<()> {
         {
             return Ok(());
         }
-        while event::poll(Duration::ZERO)? {
+        while event::poll(AT_MOST)? {
             if sender.blocking_send(event::read()).is_err() {
                 return Ok(());
             }

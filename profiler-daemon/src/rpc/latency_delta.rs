@@ -81,6 +81,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         lost,
         overhead_ns,
         cost_ns,
+        other_hits,
         slowest,
         taken_off,
     } = function;
@@ -100,6 +101,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         lost: convert::losses(lost),
         overhead_ns: *overhead_ns,
         cost_ns: *cost_ns,
+        other_hits: *other_hits,
         slowest: slowest
             .iter()
             .map(|call| v1::SlowCall {

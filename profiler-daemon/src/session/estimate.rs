@@ -209,8 +209,10 @@ impl Estimate {
         let cost_cores = cores(costs.sum(), counted_ns);
         let busy_cores = cores(sampled.cpu_ns as f64, sampled.ns);
         if let Some(share) = budget::excess(budget, cost_cores, busy_cores) {
+            let is_one = self.steps.iter().map(|step| step.places.len()).sum::<usize>() == 1;
+            let which = if is_one { "they" } else { "the costliest" };
             self.warnings.push(format!(
-                "the probes would take {} of the target's CPU time, {OVER_BUDGET} {}: the costliest would be taken off",
+                "the probes would take {} of the target's CPU time, {OVER_BUDGET} {}: {which} would be taken off",
                 percent(share),
                 percent(budget)
             ));

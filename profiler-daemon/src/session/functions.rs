@@ -196,7 +196,7 @@ impl Function {
     fn picture(&self, readings: &dyn Readings, now_ns: u64) -> FunctionLatency {
         // Nobody sees calls end that were open when their probe was taken off.
         let (mut open, mut given_up) = (0, 0);
-        let mut abandoned = 0;
+        let (mut abandoned, mut other_hits) = (0, 0_u64);
         let mut lost = Losses::new();
         for probe in &self.probes {
             let counts = readings.probe_counts(*probe);
@@ -208,6 +208,7 @@ impl Function {
                 open += counts.open(ended);
             }
             abandoned += counts.abandoned;
+            other_hits = other_hits.saturating_add(counts.outside.saturating_add(counts.passed_by));
             for (reason, count) in [
                 ("too_deep", counts.too_deep),
                 ("open_at_attach", counts.unmatched),
@@ -241,6 +242,7 @@ impl Function {
             lost,
             overhead_ns: self.cost.overhead_ns,
             cost_ns: self.cost.cost_ns,
+            other_hits,
             slowest: self.slowest.iter().take(SLOWEST).copied().collect(),
             taken_off: self.taken_off.clone(),
         }

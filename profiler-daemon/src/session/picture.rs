@@ -151,6 +151,8 @@ pub struct FunctionLatency {
     pub overhead_ns: u64,
     /// What a call takes longer than without probes, in its measured duration and around it; 0 where that is not known.
     pub cost_ns: u64,
+    /// Times since the start that its probes were reached beside those calls: outside of the step before, and by others' returns.
+    pub other_hits: u64,
     /// Slowest recent calls past the threshold, slowest first.
     pub slowest: Vec<SlowCall>,
     /// Why its probes were taken off the target; its counts are those until then.

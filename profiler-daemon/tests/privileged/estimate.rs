@@ -166,7 +166,7 @@ fn counting_ends_with_enough_hits() {
     );
     if !small_scale() {
         assert!(hits >= 10_000 && said.counted_ns.unwrap() < 100_000_000);
-        let told = "of the target's CPU time, over the budget of 3%: the costliest would be taken off";
+        let told = "of the target's CPU time, over the budget of 3%: they would be taken off";
         assert!(
             said.warnings.iter().any(|warning| warning.ends_with(told)),
             "{:?}",

@@ -8,8 +8,8 @@ use super::{
     attaching::{attach, join},
     path,
     update::{
-        inside, no_function, no_place, scope_inside, selected_frame, selected_place, set_scope,
-        set_scope_and_show, show,
+        done_with_bars, inside, no_function, no_place, scope_inside, selected_frame, selected_place,
+        set_scope, set_scope_and_show, show,
     },
 };
 use crate::{
@@ -117,10 +117,9 @@ fn next_of_latency(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     if scope.as_ref() == Ok(&lens.scope) {
         return show(lens, Pane::Difference, data);
     }
-    if scope.is_ok() {
-        lens.mark = None;
-    }
-    set_scope(lens, scope)
+    let effects = set_scope(lens, scope);
+    done_with_bars(lens, &effects);
+    effects
 }
 
 /// The functions of the selected library.
@@ -180,11 +179,18 @@ fn next_of_syscall(lens: &mut Lens) -> Vec<Effect> {
 
 /// The scope that the selected finding leads to.
 fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
-    let next = data.selected_finding(lens).map(|finding| finding.next.clone());
-    let Some(next) = next.filter(|next| !next.is_empty()) else {
-        lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
+    let Some(finding) = data.selected_finding(lens) else {
+        lens.notice = Some(
+            "There is no finding: slow calls of one function are explained, as in handle_request[>= p95] (e edits the scope)."
+                .to_owned(),
+        );
         return Vec::new();
     };
+    let next = finding.next.clone();
+    if next.is_empty() {
+        lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
+        return Vec::new();
+    }
     // Only calls of one function can be explained.
     let pane = path::read(&next).map_or(Pane::Explain, |scope| match scope.last() {
         Some(_) if scope.steps.len() == 1 => Pane::Explain,
@@ -200,6 +206,12 @@ fn only_such(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         lens.notice = Some("Select a hit with a value: it becomes a condition.".to_owned());
         return Vec::new();
     };
+    if value.starts_with(['{', '[']) {
+        lens.notice = Some(format!(
+            "`{expression}` has parts, and a condition compares one of them: press p and name it, as in {expression}.FIELD."
+        ));
+        return Vec::new();
+    }
     let scope = path::with_condition(&lens.scope, &expression, &value);
     set_scope(lens, scope)
 }

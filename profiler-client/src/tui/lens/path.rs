@@ -26,6 +26,11 @@ pub enum Towards {
 ///
 /// Where it does not parse.
 pub fn read(text: &str) -> Result<Scope, String> {
+    if text.trim_start().starts_with('\'') {
+        return Err(
+            "Single quotes are for a shell: write the scope without them, as in *Command[>= p95].".to_owned(),
+        );
+    }
     parse(text).map_err(|error| {
         let text = error.to_string();
         let lines: Vec<_> = text.lines().map(terminal).collect();
@@ -115,7 +120,8 @@ pub fn at_least(text: &str, duration_ns: u64) -> Result<String, String> {
     Ok(scope.to_string())
 }
 
-/// The scope of calls that take at least so long and less than so long, each to three digits.
+/// The scope of calls that take at least so long and less than so long, each to three digits: calls of the last step that has a
+/// duration, which are those that are shown.
 ///
 /// # Errors
 ///
@@ -139,18 +145,31 @@ pub fn between(text: &str, from_ns: Option<u64>, below_ns: Option<u64>) -> Resul
     if predicates.is_empty() {
         return Err("These are all calls: select fewer bars.".to_owned());
     }
-    timed_step(&mut scope)?.predicates = predicates;
+    let shown = scope.steps.iter_mut().rfind(|step| step.place.has_spans());
+    shown.ok_or(NOTHING_TIMED)?.predicates = predicates;
     read(&scope.to_string()).map(|scope| scope.to_string())
 }
+
+/// Whether the calls whose durations are shown are divided by them: those of the last step that has any, and not of one around it.
+#[must_use]
+pub fn divides_shown(text: &str) -> bool {
+    let last = parse(text)
+        .ok()
+        .and_then(|scope| scope.steps.into_iter().rfind(|step| step.place.has_spans()));
+    last.is_some_and(|step| !step.predicates.is_empty())
+}
+
+const NOTHING_TIMED: &str =
+    "Choose a function first: slow calls are those of a function (1 shows functions).";
 
 /// The step whose calls are divided by their duration: the last that is, or else the last that has one.
 fn timed_step(scope: &mut Scope) -> Result<&mut Step, String> {
     let steps = &mut scope.steps;
     let divided = steps.iter().rposition(|step| !step.predicates.is_empty());
     let timed = divided.or_else(|| steps.iter().rposition(|step| step.place.has_spans()));
-    timed.and_then(|at| steps.get_mut(at)).ok_or_else(|| {
-        "Choose a function first: slow calls are those of a function (1 shows functions).".to_owned()
-    })
+    timed
+        .and_then(|at| steps.get_mut(at))
+        .ok_or_else(|| NOTHING_TIMED.to_owned())
 }
 
 const fn or_more(bound: Bound) -> Predicate {
@@ -364,6 +383,11 @@ mod tests {
             "f[>= 1.45us]/main.cc:3"
         );
         assert_eq!(between("f", None, Some(724)).unwrap(), "f[< 724ns]");
+        // What is shown are the calls of g: the condition is theirs, and that on f stays.
+        assert_eq!(
+            between("f[>= p95]/g@a.c:7", Some(3_000_000), None).unwrap(),
+            "f[>= p95]/g@a.c:7[>= 3ms]"
+        );
         assert!(between("f", None, None).is_err());
         assert!(between("main.cc:3", Some(1), None).is_err());
     }

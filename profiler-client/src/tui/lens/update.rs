@@ -31,16 +31,15 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     let over = lens.overlay;
     let (mut pointed, mut costly) = (None, None);
     if action.is_of_user() {
-        // Whoever types, or reads what is drawn over the question, does not answer it.
-        if lens.input.is_none() && over == Overlay::None {
+        // Whoever types, or reads what is drawn over the question or is to be, does not answer it.
+        if lens.input.is_none() && over == Overlay::None && action != Action::Help {
             costly = lens.costly.take();
         }
         pointed = lens.pointed.take();
         lens.overlay = Overlay::None;
     }
     match action {
-        // A key that takes away what is drawn over the screen does nothing else.
-        _ if over != Overlay::None && !acts_over_screen(&action) => Vec::new(),
+        _ if over != Overlay::None && only_uncovers(&action) => Vec::new(),
         Action::Enter | Action::Back | Action::NoBudget if costly.is_some() => costly
             .map(|costly| answer(lens, &action, costly))
             .unwrap_or_default(),
@@ -70,7 +69,11 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             }
             Vec::new()
         }
-        Action::Threshold => threshold(lens, data),
+        Action::Threshold => {
+            let effects = threshold(lens, data);
+            done_with_bars(lens, &effects);
+            effects
+        }
         Action::Sort | Action::Picture | Action::By | Action::Collapse | Action::AtLeast | Action::Around => {
             shaping::change(lens, &action);
             Vec::new()
@@ -158,9 +161,18 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     }
 }
 
-/// Whether an action means what it does whatever is drawn over the screen.
-const fn acts_over_screen(action: &Action) -> bool {
-    !action.is_of_user() || matches!(action, Action::Help | Action::Copy | Action::Suspend)
+/// Whether an action does nothing but take away what is drawn over the screen: it would change what cannot be seen.
+const fn only_uncovers(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Back
+            | Action::Enter
+            | Action::Move(_)
+            | Action::Quit
+            | Action::Nothing
+            | Action::Point { .. }
+            | Action::Drag { .. }
+    )
 }
 
 /// The scope is as the service says, and the user back where that was edited from.
@@ -267,7 +279,12 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Pane::Latency | Pane::Spans if lens.scope.is_empty() => {
-            lens.notice = Some("Select a function and press Enter: its calls are timed.".to_owned());
+            let notice = if lens.is_of_recording() {
+                "This recording has no calls: record those of a function, as in `profiler record -p PID handle_request -o FILE`."
+            } else {
+                "Select a function and press Enter: its calls are timed."
+            };
+            lens.notice = Some(notice.to_owned());
             Vec::new()
         }
         _ => {
@@ -335,7 +352,16 @@ pub(super) fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         return Vec::new();
     };
     let scope = path::between(&lens.scope, bars.from_ns, None);
+    lens.mark = None;
     set_scope(lens, scope)
+}
+
+/// What was selected has become the threshold: the next step is to look at those calls, and not to narrow them down again.
+pub(super) fn done_with_bars(lens: &mut Lens, effects: &[Effect]) {
+    if !effects.is_empty() {
+        lens.mark = None;
+        lens.unselect();
+    }
 }
 
 fn record(lens: &mut Lens) -> Vec<Effect> {

@@ -39,7 +39,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return;
     };
     let threshold_ns =
-        Some(data.flame.summary.threshold_ns).filter(|ns| *ns > 0 && path::threshold(&lens.scope).is_some());
+        Some(data.flame.summary.threshold_ns).filter(|ns| *ns > 0 && path::divides_shown(&lens.scope));
     let view = LatencyView {
         session,
         bars: BarsOver::Start,
@@ -64,10 +64,16 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
         return;
     }
     foot(&mut page.foot(1), lens, data);
-    let lines = if lens.picture == Picture::Heat {
-        heat(page, lens, data, view.threshold_ns, &rows)
+    // A recording comes at once: there is nothing to draw over time.
+    let lines = if lens.picture == Picture::Heat && !lens.is_of_recording() {
+        heat(page, data, view.threshold_ns, &rows)
     } else {
-        page.line(&Line::of(Style::Faint, "  calls since the start"));
+        let words = if lens.is_of_recording() {
+            "  calls of the part that is shown: ] and { show other parts of its time"
+        } else {
+            "  calls since the start"
+        };
+        page.line(&Line::of(Style::Faint, words));
         let (counts, summary) = (&function.since_start_counts, &function.since_start);
         bars::histogram(counts, summary, view.threshold_ns, page.width(), lens.most_bars())
     };
@@ -105,14 +111,11 @@ fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 }
 
 /// A row for each bar, a column for each message: the more calls, the denser.
-fn heat(page: &mut Page<'_>, lens: &Lens, data: &Data, threshold_ns: Option<u64>, rows: &[Row]) -> Vec<Line> {
+fn heat(page: &mut Page<'_>, data: &Data, threshold_ns: Option<u64>, rows: &[Row]) -> Vec<Line> {
     let room = page.width().saturating_sub(DURATIONS);
     let columns = &data.heat.columns;
     let shown: Vec<&HeatColumn> = columns.iter().skip(columns.len().saturating_sub(room)).collect();
     let words = match (shown.first(), shown.last()) {
-        _ if lens.is_of_recording() => {
-            "  a recording is one picture here: ] and { show parts of its time".to_owned()
-        }
         (Some(first), Some(last)) => {
             let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
             format!(

@@ -157,7 +157,7 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
 
 fn probe(function: &FunctionState) -> Line {
     let rate = function.window.rate_hz;
-    let share = function.cost_ns as f64 * rate / 1e9;
+    let share = function.probe_cores();
     let line = Line::of(
         Style::Plain,
         format!(
@@ -167,7 +167,11 @@ fn probe(function: &FunctionState) -> Line {
             units::percent(share),
         ),
     );
-    let line = line.and(Style::Strong, text::name(&function.function));
+    let mut line = line.and(Style::Strong, text::name(&function.function));
+    if function.other_hits > 0 {
+        let others = units::count(function.other_hits);
+        line = line.and(Style::Faint, format!("  and {others} hits of others"));
+    }
     if function.taken_off.is_empty() {
         line
     } else {

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, text as numbers, units},
+    state::latency::FunctionState,
 };
 
 /// Columns from which on there is room between the names of panes and their keys.
@@ -248,17 +249,16 @@ fn cost(lens: &Lens, data: &Data, width: usize) -> Line {
     // What has no room is in the pane of losses (L).
     let fits = |line: &Line, words: &str| line.width() + words.trim_end().chars().count() <= width;
     let calls = data.latency.functions.values();
-    let probes: f64 = calls
-        .filter(|function| function.taken_off.is_empty())
-        .map(|function| function.cost_ns as f64 * function.window.rate_hz / 1e9)
-        .sum();
-    if probes > 0.0 {
+    let probes: f64 = calls.map(FunctionState::probe_cores).sum();
+    let goes_on = data.ended.is_none() || lens.is_of_recording();
+    if probes > 0.0 && goes_on {
         let words = format!("probes {} of a core  ", units::percent(probes));
         if fits(&line, &words) {
             line = line.and(Style::Faint, words);
         }
     }
-    if let Some(words) = data.cost().map(numbers::cost).filter(|words| fits(&line, words)) {
+    let daemon = data.cost().filter(|_| goes_on).map(numbers::cost);
+    if let Some(words) = daemon.filter(|words| fits(&line, words)) {
         line = line.and(Style::Faint, words);
     }
     // What another tool has lost is not known.
