@@ -487,6 +487,33 @@ fn ticks(pid: &str) -> u64 {
 
 #[test]
 #[ignore = "needs root"]
+fn the_first_key_after_another_size_is_taken() {
+    if !has_program("tmux") {
+        return;
+    }
+    let folder = folder_of_stacks();
+    let terminal = Terminal::open(100, 40);
+    terminal.start(&format!("--from {}", folder.path().join(STACKS).display()));
+    terminal.wait_for("60.0%");
+    for (rows, key, shown) in [
+        ("30", "/", "search ▸"),
+        ("35", "x", "search ▸ x"),
+        ("25", "y", "search ▸ xy"),
+    ] {
+        terminal.tmux(&["resize-window", "-x", "100", "-y", rows]);
+        let height: usize = rows.parse().unwrap();
+        terminal.wait("the new size", |screen| {
+            screen.trim_end().lines().count() == height
+        });
+        terminal.press(&[key]);
+        terminal.wait_for(shown);
+    }
+    terminal.press(&["Escape", "q"]);
+    terminal.wait_until_restored("ended 0");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_screen_on_which_nothing_happens_costs_nothing() {
     if !has_program("tmux") {
         return;

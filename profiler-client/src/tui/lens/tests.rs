@@ -410,6 +410,8 @@ fn bars_are_the_next_step() {
     let band = lens.scope.clone();
     assert!(band.contains("[>= ") && band.contains("][< "), "{band}");
     assert_eq!(lens.mark, None);
+    // They are no longer selected, so that the next Enter does not narrow them down again.
+    assert_eq!(lens.selection(), None);
 
     // All of them are no condition; Esc lets them go.
     do_all(&mut lens, &mut service, Action::Move(Move::First));
@@ -425,6 +427,30 @@ fn bars_are_the_next_step() {
         (lens.selection(), lens.mark, lens.scope.clone()),
         (None, None, band)
     );
+}
+
+#[test]
+fn a_key_over_the_help_closes_it_and_does_what_it_does() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Help);
+    do_all(&mut lens, &mut service, Action::EditScope);
+    assert!(lens.input.is_some() && lens.overlay == Overlay::None);
+    do_all(&mut lens, &mut service, Action::Type(Typing::Cancel));
+    do_all(&mut lens, &mut service, Action::Help);
+    do_all(&mut lens, &mut service, Action::Show(Pane::Threads));
+    assert_eq!((lens.pane, lens.overlay), (Pane::Threads, Overlay::None));
+    // Whoever closes it does not leave, and moves in nothing that is covered.
+    for action in [
+        Action::Back,
+        Action::Quit,
+        Action::Enter,
+        Action::Move(Move::Down),
+    ] {
+        do_all(&mut lens, &mut service, Action::Help);
+        let before = lens.selection().cloned();
+        assert_eq!(update(&mut lens, action, &sample::busy()), []);
+        assert_eq!((lens.selection().cloned(), lens.overlay), (before, Overlay::None));
+    }
 }
 
 /// The lower edge of the last bar of the sample.
@@ -1117,6 +1143,12 @@ fn a_costly_step_is_attached_once_the_user_says_so() {
         ("", Pane::Top, false, 0),
         "nothing has changed yet"
     );
+
+    // A look at the keys leaves it open.
+    do_all(&mut lens, &mut service, Action::Help);
+    assert!(lens.costly.is_some() && lens.overlay == Overlay::Help);
+    do_all(&mut lens, &mut service, Action::Back);
+    assert!(lens.costly.is_some() && lens.overlay == Overlay::None);
 
     // Esc leaves it, and so does any other key, which does what it does.
     do_all(&mut lens, &mut service, Action::Back);
