@@ -119,9 +119,12 @@ pub struct ThreadState {
     pub busy: u32,
     /// Changes of admissions so far when the thread's process was last found admitted with any rights; 0 where it was not.
     pub admitted_at: u64,
+    /// `CLOCK_MONOTONIC` when the target's thread last went on: behind what samples, stacks and waits that its spans were
+    /// told of took of it. 0 before the first of them.
+    pub resumed_ns: u64,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 24 + 56 * MAX_DEPTH,
-    depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, spans at 24);
+assert_layout!(ThreadState, size 32 + 56 * MAX_DEPTH,
+    depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, resumed_ns at 24, spans at 32);

@@ -26,7 +26,7 @@ use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
     futex,
     maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
-    open_spans::{self, Mode},
+    open_spans::{self, Mode, Taken},
     plain::set,
     presence,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
@@ -217,13 +217,13 @@ pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
     let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0) else {
         return 0;
     };
-    let mut taking_ns = u64::from(off.taking_ns);
+    let mut taken_until_ns = end_ns;
     let mut stack = off.stack;
     if off.awaits_kernel != 0 && stack != 0 {
         // SAFETY: a live map value, and this CPU's own, as above.
         stack = unsafe { take_kernel(task, scratch, &off, end_ns) };
         // SAFETY: the helper takes nothing.
-        taking_ns = taking_ns.wrapping_add(unsafe { bpf_ktime_get_ns() }.wrapping_sub(end_ns));
+        taken_until_ns = unsafe { bpf_ktime_get_ns() };
     }
     let state = state_of(task, thread);
     let spans = if state.is_null() {
@@ -273,7 +273,8 @@ pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
         }
         // Only an interval that is on its way may ask for the end of its spans.
         if !state.is_null() {
-            open_spans::count_hit(state, spans, taking_ns);
+            let taken = Taken::by_program(state, [end_ns, taken_until_ns], 0);
+            open_spans::count_hit(state, spans, taken.and_earlier(u64::from(off.taking_ns)));
         }
     }
     0

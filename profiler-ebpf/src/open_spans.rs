@@ -19,8 +19,80 @@ struct Cursor {
     out: *mut SpanRef,
     /// Spans to visit.
     depth: u32,
-    /// What this sample took of the thread so far.
-    sampling_ns: u64,
+    /// What this took of the thread.
+    taken: Taken,
+}
+
+/// What was taken of a thread for looking at it: that is not its spans' own time.
+///
+/// What is taken of a span in all, and the time that it was off the CPU, are never more than its duration: no time is taken
+/// twice, and what is estimated is no more than the time in which it can have been.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    /// As the clock says.
+    measured_ns: u64,
+    /// Beside that, as is estimated: what an interrupt takes before its program and behind it.
+    estimated_ns: u64,
+    /// `CLOCK_MONOTONIC` when the program began.
+    begun_ns: u64,
+}
+
+impl Taken {
+    /// Nothing.
+    const NOTHING: Self = Self {
+        measured_ns: 0,
+        estimated_ns: 0,
+        begun_ns: 0,
+    };
+
+    /// By a program that ran from `begun_ns` to `ended_ns`, and about `estimated_ns` around it. From now on the thread goes
+    /// on: what is taken later is taken from there.
+    #[inline(always)]
+    pub fn by_program(state: *mut ThreadState, [begun_ns, ended_ns]: [u64; 2], estimated_ns: u64) -> Self {
+        // SAFETY: a live map value, and nothing else changes this thread's meanwhile but what interrupts this.
+        let resumed_ns = unsafe {
+            let resumed = &raw mut (*state).resumed_ns;
+            let before_ns = resumed.read_volatile();
+            resumed.write_volatile(ended_ns);
+            before_ns
+        };
+        if resumed_ns > begun_ns {
+            // Another program has interrupted this one, and has taken what was before.
+            return Self {
+                measured_ns: ended_ns.saturating_sub(resumed_ns),
+                estimated_ns: 0,
+                begun_ns,
+            };
+        }
+        Self {
+            measured_ns: ended_ns.saturating_sub(begun_ns),
+            estimated_ns: at_most(estimated_ns, begun_ns.wrapping_sub(resumed_ns)),
+            begun_ns,
+        }
+    }
+
+    /// The same with what was measured earlier.
+    #[inline(always)]
+    pub fn and_earlier(self, measured_ns: u64) -> Self {
+        Self {
+            measured_ns: self.measured_ns.wrapping_add(measured_ns),
+            ..self
+        }
+    }
+
+    /// Of a span that began then.
+    #[inline(always)]
+    fn of_span(&self, start_ns: u64) -> u64 {
+        let within_ns = self.begun_ns.saturating_sub(start_ns);
+        self.measured_ns
+            .wrapping_add(at_most(self.estimated_ns, within_ns))
+    }
+}
+
+/// The smaller one.
+#[inline(always)]
+fn at_most(ns: u64, most_ns: u64) -> u64 {
+    if ns > most_ns { most_ns } else { ns }
 }
 
 /// Where a thread is whose open spans are looked at.
@@ -102,19 +174,19 @@ unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
 /// `out` has room for as many, and for [`MAX_DEPTH`].
 #[inline(always)]
 pub unsafe fn write(state: *mut ThreadState, out: *mut SpanRef, depth: u32) {
-    for_each_span(state, out, depth, 0, write_span);
+    for_each_span(state, out, depth, Taken::NOTHING, write_span);
 }
 
 /// Marks a thread's open spans as hit, and keeps what that took of them.
 #[inline(always)]
-pub fn count_hit(state: *mut ThreadState, depth: u32, sampling_ns: u64) {
-    for_each_span(state, ptr::null_mut(), depth, sampling_ns, count_one);
+pub fn count_hit(state: *mut ThreadState, depth: u32, taken: Taken) {
+    for_each_span(state, ptr::null_mut(), depth, taken, count_one);
 }
 
 /// Keeps what was taken of a thread's open spans, which does not make anybody ask for their ends.
 #[inline(always)]
-pub fn take_off(state: *mut ThreadState, depth: u32, taken_ns: u64) {
-    for_each_span(state, ptr::null_mut(), depth, taken_ns, take_off_one);
+pub fn take_off(state: *mut ThreadState, depth: u32, taken: Taken) {
+    for_each_span(state, ptr::null_mut(), depth, taken, take_off_one);
 }
 
 #[inline(always)]
@@ -122,14 +194,14 @@ fn for_each_span(
     state: *mut ThreadState,
     out: *mut SpanRef,
     depth: u32,
-    sampling_ns: u64,
+    taken: Taken,
     each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
 ) {
     let mut cursor = Cursor {
         state,
         out,
         depth,
-        sampling_ns,
+        taken,
     };
     // SAFETY: the callback takes a `Cursor`, which outlives the call.
     unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
@@ -160,7 +232,8 @@ unsafe extern "C" fn count_one(index: u32, cursor: *mut c_void) -> i64 {
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
         let span = span.add(index as usize & (MAX_DEPTH - 1));
         let (hits, sampling_ns) = (&raw mut (*span).hits, &raw mut (*span).sampling_ns);
-        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
+        let taken_ns = cursor.taken.of_span((*span).start_ns);
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(taken_ns));
         hits.write_volatile(hits.read_volatile().saturating_add(1));
     }
     0
@@ -174,7 +247,8 @@ unsafe extern "C" fn take_off_one(index: u32, cursor: *mut c_void) -> i64 {
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
         let span = span.add(index as usize & (MAX_DEPTH - 1));
         let sampling_ns = &raw mut (*span).sampling_ns;
-        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
+        let taken_ns = cursor.taken.of_span((*span).start_ns);
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(taken_ns));
     }
     0
 }

@@ -20,7 +20,7 @@ use crate::{
     emit::{self, Fill},
     limit,
     maps::{self, EVENTS, OPEN_REQUESTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
-    open_spans::{self, Mode},
+    open_spans::{self, Mode, Taken},
     registers::Registers,
     stack::{self, Part},
     task,
@@ -376,8 +376,9 @@ fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
     // Only a sample that is on its way may ask for the end of its spans.
     if let Some(state) = state {
         // SAFETY: the helper takes nothing.
-        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(sample.ts_ns);
-        open_spans::count_hit(state, depth, program_ns.wrapping_add(sample.interrupt_ns));
+        let ended_ns = unsafe { bpf_ktime_get_ns() };
+        let taken = Taken::by_program(state, [sample.ts_ns, ended_ns], sample.interrupt_ns);
+        open_spans::count_hit(state, depth, taken);
     }
     true
 }

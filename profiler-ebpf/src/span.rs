@@ -118,7 +118,8 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         if by_return_probe {
             (*state).pending_returns += 1;
         }
-        // Last, so that the span holds as little of this program as can be.
+        // Last, so that the span holds as little of this program as can be; and before `depth` admits it: a sample in between is
+        // not known to be the call's, so that nothing of it is taken off.
         (*span).start_ns = bpf_ktime_get_ns();
         compiler_fence(Ordering::SeqCst);
         (&raw mut (*state).depth).write_volatile(depth + 1);
@@ -304,6 +305,13 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let top = (*state).depth.wrapping_sub(1);
         let span = span_at(state, top);
         pop(state, span);
+        // A sample, a stack or a wait that came in between the clock and the pop is one of the call's: then so is its time. A clock
+        // that is read behind the pop is always right, but what the search for the span takes is not the call's.
+        let end_ns = if (&raw const (*state).resumed_ns).read_volatile() > end_ns {
+            bpf_ktime_get_ns()
+        } else {
+            end_ns
+        };
         // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
         let sampling_ns = (&raw const (*span).sampling_ns).read_volatile();
         let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(sampling_ns);

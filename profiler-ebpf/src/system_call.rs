@@ -24,7 +24,7 @@ use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
     maps::{self, CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, RING, TARGETS},
     off_cpu,
-    open_spans::{self, Mode},
+    open_spans::{self, Mode, Taken},
     plain::set,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
     span::span_at,
@@ -91,7 +91,8 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
         (stack, bpf_ktime_get_ns())
     };
     if let Some(state) = state {
-        open_spans::take_off(state, spans, start_ns.wrapping_sub(begun_ns));
+        let taken = Taken::by_program(state, [begun_ns, start_ns], 0);
+        open_spans::take_off(state, spans, taken);
     }
     let call = OpenCall {
         start_ns,

@@ -176,6 +176,12 @@ pub struct OffCpu {
 }
 
 impl OffCpu {
+    /// All of it.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.times_ns.iter().copied().fold(0, u64::saturating_add)
+    }
+
     /// Keeps a part, if it is among the longest; whether it needed room of its own.
     fn keep(&mut self, period: Period, has_room: bool) -> bool {
         if has_room && self.periods.len() < MAX_PERIODS {

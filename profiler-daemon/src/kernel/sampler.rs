@@ -106,7 +106,8 @@ pub fn interrupt_ns(ebpf: &mut Ebpf) -> Result<Option<u64>, KernelError> {
 }
 
 /// Watches a clock jump, for as many ticks as are looked at. Others that have the CPU meanwhile make it jump too, and further
-/// than an interrupt does: what a switch lies in is left out, of the jumps and of the time.
+/// than an interrupt does: what a switch lies in is left out, of the jumps and of the time. So is a jump over a whole tick, which
+/// is no interrupt's: in a virtual machine, or an emulated one, others have the CPU without a switch.
 fn look(mut clock: impl FnMut() -> Duration, mut switches: impl FnMut() -> u64) -> Option<u64> {
     let tick = Duration::from_secs(1) / LOOK_HZ;
     // As many as there are ticks: what else interrupts is rarer, or shorter.
@@ -123,7 +124,7 @@ fn look(mut clock: impl FnMut() -> Duration, mut switches: impl FnMut() -> u64) 
             let known = std::mem::replace(&mut switched, switches());
             // That took time itself.
             before = clock();
-            if switched != known {
+            if switched != known || step > tick {
                 continue;
             }
         }
@@ -194,8 +195,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// What is found of interrupts of 14 µs, four in a millisecond, by a thread that has to make way for
-    /// `others` after each `turn` on a CPU.
-    fn found([turn, others]: [Duration; 2]) -> Option<u64> {
+    /// `others` after each `turn` on a CPU, which it is told of or not.
+    fn found([turn, others]: [Duration; 2], is_told: bool) -> Option<u64> {
         let (nanosecond, tick) = (Duration::from_nanos(1), Duration::from_micros(250));
         let interrupt = Duration::from_micros(14);
         let [now, on_cpu] = [Cell::new(Duration::ZERO), Cell::new(Duration::ZERO)];
@@ -209,7 +210,7 @@ mod tests {
             }
             if earlier.as_nanos() / turn.as_nanos() != on_cpu.get().as_nanos() / turn.as_nanos() {
                 now.set(now.get() + others);
-                switches.set(switches.get() + 1);
+                switches.set(switches.get() + u64::from(is_told));
             }
         };
         let clock = || {
@@ -235,11 +236,20 @@ mod tests {
             // Hardly any: less than all ticks are seen.
             [micros(700), micros(20_000)],
         ] {
-            let found = found(busy).unwrap();
+            let found = found(busy, true).unwrap();
             assert!((13_900..=14_100).contains(&found), "{busy:?}: {found}");
         }
         // None at all.
-        assert_eq!(found([micros(20), micros(100_000)]), None);
+        assert_eq!(found([micros(20), micros(100_000)], true), None);
+    }
+
+    #[test]
+    fn what_a_machine_takes_from_a_virtual_one_is_no_interrupt() {
+        let micros = Duration::from_micros;
+        for stolen in [[micros(400), micros(4_000)], [micros(100), micros(300)]] {
+            let found = found(stolen, false).unwrap();
+            assert!(found <= 14_100, "{stolen:?}: {found}");
+        }
     }
 
     proptest! {

@@ -132,6 +132,8 @@ pub struct Spans {
     /// Calls whose end came, and those of them in which all lines were reached; a decayed number.
     ended: f64,
     reached: f64,
+    /// Calls that were off the CPU for longer than they took, as it was told.
+    contradictory: u64,
     /// What had been lost before it began.
     lost_before: Losses,
     /// The wait that came last, whose samples follow.
@@ -150,6 +152,9 @@ enum RecordedCalls {
     /// From a time on.
     From(u64),
 }
+
+/// Calls whose times off the CPU were together longer than they took, which are not shown.
+pub const WAITS_OVER_DURATION: &str = "waits_over_duration";
 
 /// Readings after which what was asked of the programs is done.
 const READINGS: u32 = 2;
@@ -183,6 +188,7 @@ impl Spans {
             threshold_ns: 0,
             ended: 0.0,
             reached: 0.0,
+            contradictory: 0,
             lost_before,
             last_wait: None,
             system_calls: RecordedCalls::No,
@@ -384,7 +390,7 @@ impl Spans {
     }
 
     /// Takes a call that ended and counts, be it that this was found out only now.
-    pub fn call(&mut self, end: &SpanEnd, before: Option<Before>, sampled_from: SampledFrom) {
+    pub fn call(&mut self, end: &SpanEnd, mut before: Option<Before>, sampled_from: SampledFrom) {
         let Some(shown) = self.layout.shown.get(&end.probe) else {
             return;
         };
@@ -415,6 +421,15 @@ impl Spans {
         // Samples from before it was watched were not looked at.
         let watched = end.start_ns >= self.watched.since_ns();
         let sampled = watched && sampled_from.covers(end.start_ns);
+        let mut has_times = sampled;
+        if let Some(before) = &mut before
+            && before.off_cpu.total_ns() > duration_ns
+        {
+            // One of both is wrong, and the duration at least is what all calls are ordered by.
+            before.off_cpu = OffCpu::default();
+            has_times = false;
+            self.contradictory += 1;
+        }
         let has_system_calls =
             sampled && matches!(self.system_calls, RecordedCalls::From(from_ns) if end.start_ns >= from_ns);
         self.slowest.take(rank, || {
@@ -423,7 +438,7 @@ impl Spans {
             let sampled_partly = sampled || before.samples > 0;
             Arc::new(SlowSpan {
                 sampled: sampled_partly,
-                times: sampled.then(|| times(duration_ns, &before.off_cpu)),
+                times: has_times.then(|| times(duration_ns, &before.off_cpu)),
                 waits,
                 longest_wait: longest_wait(end, &before),
                 // Of one that it was not recorded of from its beginning, what is missing would seem to be time on the CPU.
@@ -499,6 +514,7 @@ impl Spans {
             ("open_expired", open_expired),
             ("stacks_full", stacks_full),
             ("kept_full", self.slowest.left_out()),
+            (WAITS_OVER_DURATION, self.contradictory),
             ("below_limit", self.below_limit(moment.now_ns)),
         ] {
             if count > 0 {
@@ -659,8 +675,7 @@ fn periods(end: &SpanEnd, off_cpu: &OffCpu) -> SpanPeriods {
 /// What the thread did in a call: what it was not seen to do off the CPU, it did on it.
 fn times(duration_ns: u64, off_cpu: &OffCpu) -> Times {
     let mut times = off_cpu.times_ns;
-    let off_ns: u64 = times.iter().sum();
-    times[Activity::OnCpu.number()] = duration_ns.saturating_sub(off_ns);
+    times[Activity::OnCpu.number()] = duration_ns.saturating_sub(off_cpu.total_ns());
     times
 }
 

@@ -199,6 +199,47 @@ fn a_call_has_its_values_and_waits() {
 }
 
 #[test]
+fn of_a_call_that_was_off_the_cpu_for_longer_than_it_took_no_times_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut target = Target::new();
+    let mut batches = vec![target.first()];
+    for slept_ns in [SLOW_NS, SLOW_NS + 1] {
+        let batch = target.next();
+        let mut records = batch.records.to_vec();
+        let [.., Recorded::Sample(sample), Recorded::SpanEnd(end)] = &records[..] else {
+            panic!("{records:?}");
+        };
+        let slept = RecordedSample {
+            ts_ns: end.end_ns,
+            weight_ns: slept_ns,
+            activity: Activity::Sleeping,
+            ..sample.clone()
+        };
+        records.insert(records.len() - 1, Recorded::Sample(slept));
+        let records = Arc::new(records);
+        batches.push(RecordBatch { records, ..batch });
+    }
+    write(&path, &batches);
+    let replay = Replay::of(&path);
+    let session = replay.session("f[>= 5ms]", 0, u64::MAX).unwrap();
+    let picture = replay.spans(&session, 10, false).unwrap();
+    let [contradictory, other] = &picture.spans[..] else {
+        panic!("{:?}", picture.spans);
+    };
+    assert_eq!((contradictory.duration_ns, contradictory.times), (SLOW_NS, None));
+    assert_eq!((contradictory.waits, &contradictory.longest_wait), (0, &None));
+    assert!(contradictory.off_cpu.periods.is_empty());
+    assert_eq!(other.times.unwrap()[..2], [0, SLOW_NS]);
+    assert_eq!(
+        picture.lost.get("waits_over_duration"),
+        Some(&1),
+        "{:?}",
+        picture.lost
+    );
+}
+
+#[test]
 fn calls_inside_are_told_with_the_call_around_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");

@@ -29,7 +29,7 @@ use profiler_common::{
     record::{SpanEnd, SpanRef},
 };
 
-pub use self::waits::WaitPlace;
+pub use self::waits::{LostWaits, WaitPlace};
 use self::{probed::Probed, samples::SamplesOfCalls, waits::WaitsOfCalls};
 use super::{
     calibrate::HitCosts,
@@ -37,6 +37,7 @@ use super::{
     cost::monotonic_ns,
     picture::ExitMethod,
     prepare::{PreparedSpan, PreparedStep},
+    spans::WAITS_OVER_DURATION,
     symbols::NamedWait,
     trace::TracedValue,
 };
@@ -609,7 +610,7 @@ impl Explain {
         )]
         let call = (end.tid, end.sequence as u32);
         let inside = self.inside.remove(&call);
-        let waits = self.noted.waits.of_call(call, end.start_ns);
+        let waits = self.noted.waits.of_call(call, [end.start_ns, end.end_ns]);
         let samples = self.noted.samples.of_call(call, end.start_ns);
         let Some(values) = values.filter(|_| end.flags & SpanEnd::REFUSED == 0) else {
             return;
@@ -693,14 +694,19 @@ impl Explain {
 
     /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none
     /// of those that are told apart.
-    pub fn unknown(&self) -> [(&'static str, u64); 6] {
-        let [full, forgotten] = self.noted.waits.lost();
+    pub fn unknown(&self) -> [(&'static str, u64); 7] {
+        let LostWaits {
+            full,
+            forgotten,
+            over_duration,
+        } = self.noted.waits.lost();
         let [samples_forgotten, stacks_full] = self.noted.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
             ("wait_places_full", full),
             ("waits_forgotten", forgotten),
+            (WAITS_OVER_DURATION, over_duration),
             ("samples_forgotten", samples_forgotten),
             ("stacks_full", stacks_full),
         ]

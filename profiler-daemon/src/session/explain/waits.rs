@@ -71,8 +71,18 @@ pub struct WaitsOfCalls {
     known_from_ns: Option<u64>,
     /// Calls that began before were forgotten, in part.
     forgotten_until_ns: u64,
-    full: u64,
-    forgotten: u64,
+    lost: LostWaits,
+}
+
+/// What is not known of waits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LostWaits {
+    /// Waits at places that there was no room for.
+    pub full: u64,
+    /// Calls whose waits were forgotten before they ended.
+    pub forgotten: u64,
+    /// Calls whose waits were together longer than they took.
+    pub over_duration: u64,
 }
 
 impl WaitsOfCalls {
@@ -144,7 +154,7 @@ impl WaitsOfCalls {
         feature: &mut impl FnMut(WaitPlace) -> usize,
     ) -> Option<usize> {
         if self.places.len() >= MAX_PLACES && !self.places.contains_key(&place) {
-            self.full += 1;
+            self.lost.full += 1;
             return None;
         }
         let known = self.places.entry(place).or_insert_with(|| AtPlace {
@@ -164,7 +174,7 @@ impl WaitsOfCalls {
 
     fn add_to_call(&mut self, call: (u32, u32), feature: usize, time_ns: u64, now_ns: u64) {
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&call) {
-            self.forgotten += self.open.len() as u64;
+            self.lost.forgotten += self.open.len() as u64;
             self.open.clear();
             self.forgotten_until_ns = now_ns;
         }
@@ -175,17 +185,25 @@ impl WaitsOfCalls {
         }
     }
 
-    /// How long a call that has ended waited, by feature; `None` where that is not known.
-    pub fn of_call(&mut self, call: (u32, u32), start_ns: u64) -> Option<Box<[(usize, f64)]>> {
+    /// How long a call waited that has ended, from `start_ns` to `end_ns`, by feature; `None` where that is not known.
+    pub fn of_call(&mut self, call: (u32, u32), [start_ns, end_ns]: [u64; 2]) -> Option<Box<[(usize, f64)]>> {
         let times = self.open.remove(&call).unwrap_or_default();
         let is_known = self.known_from_ns.is_some_and(|from_ns| start_ns >= from_ns)
             && start_ns >= self.forgotten_until_ns;
-        is_known.then(|| times.into())
+        if !is_known {
+            return None;
+        }
+        let waited_ns: f64 = times.iter().map(|(_, time_ns)| time_ns).sum();
+        if waited_ns > end_ns.saturating_sub(start_ns) as f64 {
+            self.lost.over_duration += 1;
+            return None;
+        }
+        Some(times.into())
     }
 
-    /// Waits at places that there was no room for, and calls that were forgotten.
-    pub fn lost(&self) -> [u64; 2] {
-        [self.full, self.forgotten]
+    /// What is not known.
+    pub fn lost(&self) -> LostWaits {
+        self.lost
     }
 
     /// A statement about a place in words.
@@ -345,15 +363,16 @@ mod tests {
         take(&mut waits, &elsewhere);
         // The second part is without a CPU.
         assert_eq!(
-            waits.of_call((2, 7), 15).as_deref(),
-            Some(&[(0, 40.0), (1, 4.0)][..])
+            waits.of_call((2, 7), [15, 59]).as_deref(),
+            Some(&[(0, 40.0), (1, 4.0)][..]),
+            "it waited from its beginning to its end"
         );
         assert_eq!(
-            waits.of_call((2, 7), 15).as_deref(),
+            waits.of_call((2, 7), [15, 70]).as_deref(),
             Some(&[][..]),
             "it has ended"
         );
-        assert_eq!(waits.of_call((2, 8), 9), None, "it began before");
+        assert_eq!(waits.of_call((2, 8), [9, 130]), None, "it began before");
         let text = |place: usize, statement| waits.text(places[place], statement, &frames());
         assert_eq!(
             text(0, Statement::Above(2_100_000.0)),
@@ -361,7 +380,23 @@ mod tests {
         );
         assert_eq!(text(1, Statement::Above(0.0)), "waits for a CPU");
         assert_eq!(text(1, Statement::AtMost(0.0)), "never waits for a CPU");
-        assert_eq!(waits.lost(), [0, 0]);
+        assert_eq!(waits.lost(), LostWaits::default());
+    }
+
+    #[test]
+    fn of_a_call_that_waited_longer_than_it_took_it_is_not_known_how_long() {
+        let mut waits = WaitsOfCalls::default();
+        waits.note_recorded(Some(0));
+        for sequence in 1..3 {
+            waits.take(&wait(sequence, [20, 60, 63], 5), |_| true, |_| 0);
+        }
+        assert_eq!(waits.of_call((2, 1), [20, 62]), None);
+        assert_eq!(waits.of_call((2, 2), [20, 63]).as_deref(), Some(&[(0, 43.0)][..]));
+        let lost = LostWaits {
+            over_duration: 1,
+            ..LostWaits::default()
+        };
+        assert_eq!(waits.lost(), lost);
     }
 
     #[test]
@@ -371,7 +406,7 @@ mod tests {
         for sequence in 1..3 {
             waits.take(&wait(sequence, [0, u64::MAX, u64::MAX], 5), |_| true, |_| 0);
         }
-        assert!(waits.of_call((2, 2), 0).is_some());
+        assert!(waits.of_call((2, 2), [0, u64::MAX]).is_some());
     }
 
     #[test]
@@ -386,7 +421,11 @@ mod tests {
             };
             waits.take(&elsewhere, |probe| probes.contains_key(&probe), |_| 0);
         }
-        assert_eq!(waits.lost(), [5, 0]);
+        let mut lost = LostWaits {
+            full: 5,
+            ..LostWaits::default()
+        };
+        assert_eq!(waits.lost(), lost);
         for sequence in 2..=MAX_OPEN as u64 {
             let mut other = wait(sequence, [0, 10, 10], 5);
             other.functions = [Some(FrameId(100)), None];
@@ -395,9 +434,10 @@ mod tests {
         let mut last = wait(u64::from(u32::MAX), [20, 30, 30], 5);
         last.functions = [Some(FrameId(100)), None];
         waits.take(&last, |probe| probes.contains_key(&probe), |_| 0);
-        assert_eq!(waits.lost(), [5, MAX_OPEN as u64]);
+        lost.forgotten = MAX_OPEN as u64;
+        assert_eq!(waits.lost(), lost);
         // What earlier calls did is not known any more.
-        assert_eq!(waits.of_call((2, 5), 29), None);
-        assert!(waits.of_call((2, 5), 30).is_some());
+        assert_eq!(waits.of_call((2, 5), [29, 40]), None);
+        assert!(waits.of_call((2, 5), [30, 40]).is_some());
     }
 }

@@ -31,7 +31,7 @@ use super::{
         division::{self, CountedStep as _},
         ending::Ending,
         error::{Reason, SessionError},
-        explain::{Constants, Feature, InWords, Noted, What, number},
+        explain::{Constants, Feature, InWords, LostWaits, Noted, What, number},
         picture::{Cost, ExplainPicture, FlameTimes, Losses},
         readings::Readings as _,
         records::{
@@ -39,7 +39,7 @@ use super::{
         },
         sampling::Sampling,
         span_losses::{OwnLosses, SpanLosses},
-        spans::{inside_left_out, values_left_out},
+        spans::{WAITS_OVER_DURATION, inside_left_out, values_left_out},
         symbols::{NamedWait, waiting},
         watchers::Watchers,
     },
@@ -499,7 +499,7 @@ impl Explaining {
         )]
         let call = (end.tid, end.sequence as u32);
         let inside = self.open.remove(&call).unwrap_or_default();
-        let waits = self.noted.waits.of_call(call, end.start_ns);
+        let waits = self.noted.waits.of_call(call, [end.start_ns, end.end_ns]);
         let samples = self.noted.samples.of_call(call, end.start_ns);
         let is_of_part = (self.part.begin_ns..=self.part.end_ns).contains(&end.end_ns);
         if !is_of_part || end.flags & (SpanEnd::REFUSED | SpanEnd::ABANDONED) != 0 {
@@ -613,13 +613,18 @@ impl Explaining {
 
     /// Calls of which not all is known, by reason.
     fn unknown(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let [full, forgotten] = self.noted.waits.lost();
+        let LostWaits {
+            full,
+            forgotten,
+            over_duration,
+        } = self.noted.waits.lost();
         let [samples_forgotten, stacks_full] = self.noted.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside.max(self.forgotten)),
             ("wait_places_full", full),
             ("waits_forgotten", forgotten),
+            (WAITS_OVER_DURATION, over_duration),
             ("samples_forgotten", samples_forgotten),
             ("stacks_full", stacks_full),
         ]
