@@ -9,18 +9,20 @@ use crate::{
     error::Result,
     markdown::{self, Place},
     real_programs::{self, Tests},
-    workspace,
+    sh, workspace,
 };
 
 /// Where the table stands.
 const PLACE: Place = Place::named("oracle");
+/// The server with debug information, which is the workspace's own.
+const DEMO: &str = "demo";
 /// How the tests' reports begin.
 const REPORT: &str = "oracle: ";
 
 /// What `cargo xtask oracle` can do.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Only these servers, such as redis or nginx
+    /// Only these servers, such as redis or nginx; demo is the one of which the branches of its lines are asked too
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
     /// Scopes of each server that are asked
@@ -44,7 +46,11 @@ struct Report {
     seed: u64,
     scopes: u64,
     calls: u64,
+    /// Of branches.
+    hits: u64,
     samples: u64,
+    /// Times off the CPU in calls.
+    away: u64,
     /// Calls and samples so near to an edge that neither answer is wrong.
     near_an_edge: u64,
     /// What the engine says it has lost.
@@ -63,7 +69,9 @@ impl Report {
             seed,
             scopes: count("scopes")?,
             calls: count("calls")?,
+            hits: count("hits")?,
             samples: count("samples")?,
+            away: count("away")?,
             near_an_edge: count("near_an_edge")?,
             lost: count("lost")?,
             wrong: count("wrong")?,
@@ -74,7 +82,8 @@ impl Report {
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let first = arguments.seed.unwrap_or_else(real_programs::any_seed);
-    let tests = Tests::prepare("oracle", &arguments.servers)?;
+    let tests = Tests::prepare("oracle", &arguments.servers, &[DEMO])?;
+    sh::run(sh::cargo().args(["build", "--workspace", "--locked", "--bin", DEMO]))?;
     let mut reports = Vec::new();
     let mut result = Ok(());
     for seed in (first..).take(arguments.runs as usize) {
@@ -97,8 +106,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 fn table(reports: &[Report]) -> String {
-    let mut text = "| server | seed | scopes | calls | samples | near an edge | lost | disagree |\n\
-                    |---|--:|--:|--:|--:|--:|--:|--:|\n"
+    let mut text = "| server | seed | scopes | calls | branches | samples | times off the CPU | near an edge | lost | disagree |\n\
+                    |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for report in reports {
         let Report {
@@ -106,14 +115,16 @@ fn table(reports: &[Report]) -> String {
             seed,
             scopes,
             calls,
+            hits,
             samples,
+            away,
             near_an_edge,
             lost,
             wrong,
         } = report;
         let _ = writeln!(
             text,
-            "| {server} | {seed} | {scopes} | {calls} | {samples} | {near_an_edge} | {lost} | {wrong} |"
+            "| {server} | {seed} | {scopes} | {calls} | {hits} | {samples} | {away} | {near_an_edge} | {lost} | {wrong} |"
         );
     }
     text
@@ -125,11 +136,11 @@ mod tests {
 
     #[test]
     fn a_report_is_a_row() {
-        let report = r#"oracle: {"program": "redis", "scopes": 6, "calls": 2943, "samples": 549, "near_an_edge": 30, "lost": 0,
+        let report = r#"oracle: {"program": "redis", "scopes": 6, "calls": 2943, "hits": 12, "samples": 549, "away": 81, "near_an_edge": 30, "lost": 0,
             "wrong": 1, "refused": {}}"#;
         let table = table(&[Report::parse(report, 7).unwrap()]);
         assert!(
-            table.ends_with("\n| redis | 7 | 6 | 2943 | 549 | 30 | 0 | 1 |\n"),
+            table.ends_with("\n| redis | 7 | 6 | 2943 | 12 | 549 | 81 | 30 | 0 | 1 |\n"),
             "{table}"
         );
     }

@@ -64,12 +64,21 @@ pub struct Tests {
 }
 
 impl Tests {
-    /// Those of a module, of these programs or, where none is named, of all: installs and builds what they need.
-    pub fn prepare(module: &str, names: &[String]) -> Result<Self> {
+    /// Those of a module, of these programs or, where none is named, of all: installs and builds what they need, but for those of
+    /// the workspace's own programs, which are `own`.
+    pub fn prepare(module: &str, names: &[String], own: &[&str]) -> Result<Self> {
         let listed = listed()?;
         for name in names {
-            if !listed.iter().any(|program| program.name == *name) {
-                let names: Vec<&str> = listed.iter().map(|program| &*program.name).collect();
+            let mut known = listed
+                .iter()
+                .map(|program| &*program.name)
+                .chain(own.iter().copied());
+            if !known.any(|known| known == name) {
+                let names: Vec<&str> = listed
+                    .iter()
+                    .map(|program| &*program.name)
+                    .chain(own.iter().copied())
+                    .collect();
                 return Err(Error::told(format!(
                     "no program `{name}` is probed: there are {}",
                     names.join(", ")

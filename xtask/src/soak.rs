@@ -85,7 +85,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         ("PROFILER_SOAK_FUNCTIONS", u64::from(arguments.functions)),
     ];
     let mut reports = Vec::new();
-    let tests = Tests::prepare("soak", &arguments.programs)?;
+    let tests = Tests::prepare("soak", &arguments.programs, &[])?;
     let result = tests.run(&variables, |line| {
         reports.extend(Report::parse(line));
     });

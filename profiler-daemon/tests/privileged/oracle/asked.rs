@@ -3,7 +3,10 @@
 use profiler_daemon::session::FunctionInfo;
 use profiler_testkit::Random;
 
-use super::trace::{Call, Truth};
+use super::{
+    branches::Branches,
+    trace::{Call, Truth},
+};
 
 /// A function as a step of a scope: by its whole name.
 fn step(function: &FunctionInfo) -> String {
@@ -47,10 +50,45 @@ pub enum Asked {
         reached: usize,
         inner: usize,
     },
+    /// A line's branch where it goes one way, each hit recorded.
+    AtBranch {
+        outer: usize,
+        line: usize,
+        taken: bool,
+    },
+    /// Behind that.
+    BehindBranch {
+        outer: usize,
+        line: usize,
+        taken: bool,
+        inner: usize,
+    },
 }
 
 impl Asked {
-    pub fn choose(random: &mut Random, turn: u64, watched: &[FunctionInfo], truth: &Truth) -> Option<Self> {
+    /// Kinds of scopes, without those of branches.
+    const WITHOUT_BRANCHES: u64 = 6;
+
+    /// How many kinds of scopes there are.
+    pub fn kinds(branches: &Branches) -> u64 {
+        if branches.lines.is_empty() {
+            Self::WITHOUT_BRANCHES
+        } else {
+            Self::WITHOUT_BRANCHES + 2
+        }
+    }
+
+    pub fn choose(
+        random: &mut Random,
+        turn: u64,
+        (watched, branches): (&[FunctionInfo], &Branches),
+        truth: &Truth,
+    ) -> Option<Self> {
+        let kind = turn % Self::kinds(branches);
+        if kind >= Self::WITHOUT_BRANCHES {
+            let is_hit = kind == Self::WITHOUT_BRANCHES;
+            return Self::choose_branch(random, is_hit, (watched, branches), truth);
+        }
         let counts = |function: &usize| truth.calls_of(*function).count();
         let called: Vec<usize> = (0..watched.len())
             .filter(|function| counts(function) > 20)
@@ -73,7 +111,7 @@ impl Asked {
             .filter(|(outer, inner)| outer != inner && truth.nested(*outer, *inner) > 10)
             .collect();
         let pair = |random: &mut Random| (!pairs.is_empty()).then(|| pairs[random.below(pairs.len())]);
-        Some(match turn % 6 {
+        Some(match kind {
             0 => Self::All { function },
             1 => Self::Slower { function, than_ns },
             2 => Self::Percentile {
@@ -121,18 +159,58 @@ impl Asked {
         })
     }
 
-    /// The function of the last step.
+    /// A line that went this way before, in a function that it lies in or one around that.
+    fn choose_branch(
+        random: &mut Random,
+        is_hit: bool,
+        (watched, branches): (&[FunctionInfo], &Branches),
+        truth: &Truth,
+    ) -> Option<Self> {
+        let line = random.below(branches.lines.len());
+        let taken = random.below(2) == 0;
+        let went = branches.went(truth, line, taken);
+        let holds = |outer: &usize| {
+            let around = went
+                .iter()
+                .filter(|at| truth.around(&at.around, *outer).next().is_some());
+            !truth.is_recursive(*outer) && around.count() > 10
+        };
+        let outers: Vec<usize> = (0..watched.len()).filter(holds).collect();
+        if outers.is_empty() {
+            return None;
+        }
+        let outer = outers[random.below(outers.len())];
+        if is_hit {
+            return Some(Self::AtBranch { outer, line, taken });
+        }
+        let inner = (0..watched.len()).filter(|inner| *inner != outer && truth.nested(outer, *inner) > 10);
+        let inner: Vec<usize> = inner.collect();
+        if inner.is_empty() {
+            return None;
+        }
+        Some(Self::BehindBranch {
+            outer,
+            line,
+            taken,
+            inner: inner[random.below(inner.len())],
+        })
+    }
+
+    /// The function of the last step, or where that is a branch, the one around it.
     pub fn last(self) -> usize {
         match self {
             Self::All { function }
             | Self::Slower { function, .. }
             | Self::Percentile { function, .. }
             | Self::Argument { function, .. } => function,
-            Self::Within { inner, .. } | Self::Behind { inner, .. } => inner,
+            Self::Within { inner, .. } | Self::Behind { inner, .. } | Self::BehindBranch { inner, .. } => {
+                inner
+            }
+            Self::AtBranch { outer, .. } => outer,
         }
     }
 
-    pub fn scope(self, watched: &[FunctionInfo]) -> String {
+    pub fn scope(self, watched: &[FunctionInfo], branches: &Branches) -> String {
         let step = |function: usize| step(&watched[function]);
         match self {
             Self::All { function } => format!("{}[>= 1ns]", step(function)),
@@ -156,6 +234,18 @@ impl Asked {
             } => {
                 let reached = address_step(&watched[reached]);
                 format!("{}/{reached}/{}", step(outer), step(inner))
+            }
+            Self::AtBranch { outer, line, taken } => {
+                format!("{}/{}", step(outer), branches.lines[line].step(taken))
+            }
+            Self::BehindBranch {
+                outer,
+                line,
+                taken,
+                inner,
+            } => {
+                let branch = branches.lines[line].step(taken);
+                format!("{}/{branch}/{}", step(outer), step(inner))
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader, Read as _},
+    ops::Range,
     process::{Child, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
@@ -18,42 +19,68 @@ pub const BEGIN_APART_NS: u64 = 100_000;
 /// By how much it sees the end later: the return instruction lies between, and the return probe, and where a sample is taken just then,
 /// that.
 pub const END_LATER_NS: u64 = 200_000;
+/// By how much the two see a thread leave its CPU, or come back, before or after each other: both are programs of the same tracepoint,
+/// and ours takes a stack.
+pub const SWITCH_APART_NS: u64 = 200_000;
 /// Hundredths by which two percentiles of the same calls may differ: the width of a histogram's bucket.
 pub const BUCKET_PERCENT: u64 = 2;
 
 /// What bpftrace writes down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    Entered { argument: u64 },
+    Entered {
+        argument: u64,
+    },
     Returned,
+    /// A conditional jump was come to, and is not done yet.
+    AtJump {
+        flags: u64,
+    },
+    /// The thread leaves its CPU.
+    Left,
+    /// It is given one.
+    Back,
 }
 
 /// One line of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     what: What,
-    /// Number of the function.
-    function: usize,
+    /// Of the function, or of the jump.
+    number: usize,
     tid: u32,
     ts_ns: u64,
     stack_pointer: u64,
 }
 
 impl Event {
+    /// A jump of a number, as the kernel writes it down.
+    pub fn at_jump(number: usize, tid: u32, ts_ns: u64, flags: u64) -> Self {
+        Self {
+            what: What::AtJump { flags },
+            number,
+            tid,
+            ts_ns,
+            stack_pointer: 0,
+        }
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let kind = words.next()?;
         let mut number = || words.next()?.parse().ok();
-        let (function, tid, ts_ns) = (number()?, number()?, number()?);
-        let (stack_pointer, argument) = (number()?, number()?);
+        let (of, tid, ts_ns) = (number()?, number()?, number()?);
+        let (stack_pointer, last) = (number()?, number()?);
         let what = match kind {
-            "entered" => What::Entered { argument },
+            "entered" => What::Entered { argument: last },
             "returned" => What::Returned,
+            "left" => What::Left,
+            "back" => What::Back,
             _ => return None,
         };
         Some(Self {
             what,
-            function: usize::try_from(function).ok()?,
+            number: usize::try_from(of).ok()?,
             tid: u32::try_from(tid).ok()?,
             ts_ns,
             stack_pointer,
@@ -209,6 +236,28 @@ impl Call {
     }
 }
 
+/// A conditional jump that a thread came to.
+#[derive(Clone, Debug)]
+pub struct AtJump {
+    pub jump: usize,
+    pub tid: u32,
+    pub ts_ns: u64,
+    /// The register of flags.
+    pub flags: u64,
+    /// Numbers of the calls that were open, outermost first.
+    pub around: Vec<usize>,
+}
+
+/// Time that a thread was off the CPU.
+#[derive(Clone, Debug)]
+pub struct Away {
+    pub tid: u32,
+    pub left_ns: u64,
+    pub back_ns: u64,
+    /// Numbers of the calls that were open, outermost first.
+    pub around: Vec<usize>,
+}
+
 /// A call of a thread that is open.
 struct Open {
     stack_pointer: u64,
@@ -216,70 +265,108 @@ struct Open {
 }
 
 /// What follows from all events.
+#[derive(Default)]
 pub struct Truth {
     /// By the time at which they began.
     calls: Vec<Call>,
+    /// In the order in which they were come to.
+    jumps: Vec<AtJump>,
+    /// By the time at which they ended.
+    away: Vec<Away>,
 }
 
 impl Truth {
-    /// A return belongs to the call that began one word lower on the stack; what is open above was jumped over.
+    /// The same for each run, in whatever order the CPUs' events were written.
     pub fn of(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.ts_ns);
         let mut threads: HashMap<u32, Vec<Open>> = HashMap::new();
-        let mut calls: Vec<Call> = Vec::new();
+        let mut left: HashMap<u32, u64> = HashMap::new();
+        let mut truth = Self::default();
         for event in events {
-            let Event { function, tid, .. } = event;
+            let Event { tid, ts_ns, .. } = event;
             let open = threads.entry(tid).or_default();
             match event.what {
-                What::Entered { argument } => {
-                    while open
-                        .last()
-                        .is_some_and(|last| last.stack_pointer < event.stack_pointer)
-                    {
-                        open.pop();
-                    }
-                    let around = open.iter().map(|open| open.call).collect();
-                    open.push(Open {
-                        stack_pointer: event.stack_pointer,
-                        call: calls.len(),
-                    });
-                    calls.push(Call {
-                        function,
-                        tid,
-                        begin_ns: event.ts_ns,
-                        end_ns: Call::OPEN_NS,
-                        argument,
-                        around,
-                    });
+                What::Entered { argument } => truth.enter(open, &event, argument),
+                What::Returned => truth.leave(open, &event),
+                What::AtJump { flags } => truth.jumps.push(AtJump {
+                    jump: event.number,
+                    tid,
+                    ts_ns,
+                    flags,
+                    around: numbers(open),
+                }),
+                What::Left => {
+                    left.insert(tid, ts_ns);
                 }
-                What::Returned => {
-                    let began = event.stack_pointer.wrapping_sub(8);
-                    let is_its =
-                        |open: &Open| open.stack_pointer == began && calls[open.call].function == function;
-                    if let Some(place) = open.iter().rposition(is_its) {
-                        let ended = open.remove(place);
-                        calls[ended.call].end_ns = event.ts_ns;
-                        open.retain(|open| open.stack_pointer >= began);
-                    }
-                }
+                What::Back => truth.away.extend(left.remove(&tid).map(|left_ns| Away {
+                    tid,
+                    left_ns,
+                    back_ns: ts_ns,
+                    around: numbers(open),
+                })),
             }
         }
-        Self { calls }
+        truth
+    }
+
+    /// What is open below its stack pointer was jumped over.
+    fn enter(&mut self, open: &mut Vec<Open>, event: &Event, argument: u64) {
+        while open
+            .last()
+            .is_some_and(|last| last.stack_pointer < event.stack_pointer)
+        {
+            open.pop();
+        }
+        let around = numbers(open);
+        open.push(Open {
+            stack_pointer: event.stack_pointer,
+            call: self.calls.len(),
+        });
+        self.calls.push(Call {
+            function: event.number,
+            tid: event.tid,
+            begin_ns: event.ts_ns,
+            end_ns: Call::OPEN_NS,
+            argument,
+            around,
+        });
+    }
+
+    /// A return belongs to the call that began one word lower on the stack; what is open above was jumped over.
+    fn leave(&mut self, open: &mut Vec<Open>, event: &Event) {
+        let began = event.stack_pointer.wrapping_sub(8);
+        let is_its =
+            |open: &Open| open.stack_pointer == began && self.calls[open.call].function == event.number;
+        if let Some(place) = open.iter().rposition(is_its) {
+            let ended = open.remove(place);
+            self.calls[ended.call].end_ns = event.ts_ns;
+            open.retain(|open| open.stack_pointer >= began);
+        }
+    }
+
+    /// The times that jumps of these numbers were come to.
+    pub fn at_jumps(&self, numbers: Range<usize>) -> impl Iterator<Item = &AtJump> {
+        self.jumps.iter().filter(move |at| numbers.contains(&at.jump))
+    }
+
+    /// The times that threads were off the CPU.
+    pub fn away(&self) -> impl Iterator<Item = &Away> {
+        self.away.iter()
     }
 
     pub fn calls_of(&self, function: usize) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(move |call| call.function == function)
     }
 
-    /// The calls of a function that were open on the same thread when a call began, outermost first.
-    pub fn around<'a>(&'a self, inner: &'a Call, outer: usize) -> impl Iterator<Item = &'a Call> {
-        let around = inner.around.iter().map(|call| &self.calls[*call]);
-        around.filter(move |call| call.function == outer)
+    /// Those of some calls, by their numbers, that are of a function: those that were open on a thread, outermost first.
+    pub fn around<'a>(&'a self, numbers: &'a [usize], function: usize) -> impl Iterator<Item = &'a Call> {
+        let calls = numbers.iter().map(|call| &self.calls[*call]);
+        calls.filter(move |call| call.function == function)
     }
 
     /// How many calls of a function were made inside of calls of another.
     pub fn nested(&self, outer: usize, inner: usize) -> usize {
-        let is_inside = |call: &&Call| self.around(call, outer).next().is_some();
+        let is_inside = |call: &&Call| self.around(&call.around, outer).next().is_some();
         self.calls_of(inner).filter(is_inside).count()
     }
 
@@ -287,4 +374,8 @@ impl Truth {
     pub fn is_recursive(&self, function: usize) -> bool {
         self.nested(function, function) > 0
     }
+}
+
+fn numbers(open: &[Open]) -> Vec<usize> {
+    open.iter().map(|open| open.call).collect()
 }
