@@ -46,7 +46,7 @@ use super::{
 };
 
 /// Scopes of each program, unless `PROFILER_ORACLE_SCOPES` says otherwise.
-const SCOPES: u64 = 4;
+const SCOPES: usize = 4;
 /// Functions that bpftrace watches.
 const WATCHED: usize = 6;
 /// Functions whose calls it counts first.
@@ -369,7 +369,8 @@ fn ask(program: &Value, has_branches: bool) {
         return;
     }
     let mut random = Random::from_seed(seed("PROFILER_ORACLE_SEED"));
-    let scopes = environment("PROFILER_ORACLE_SCOPES").unwrap_or(SCOPES);
+    let scopes =
+        environment("PROFILER_ORACLE_SCOPES").map_or(SCOPES, |scopes| usize::try_from(scopes).unwrap());
     let folder = Folder::make(&format!("oracle-{name}"), program);
     let service = Service::start();
     let running = Running::start(program, folder.of_run("watched"));
@@ -397,9 +398,9 @@ fn ask(program: &Value, has_branches: bool) {
     let trace = Bpftrace::start(pid, &script(pid, &watched));
     running.wait(ANSWERS, "beside bpftrace");
     let mut said = Said::default();
-    let first_turn = random.below(Asked::kinds(&branches) as usize) as u64;
+    let first_turn = random.below(Asked::kinds(&branches));
     for turn in 0..scopes * 2 {
-        if said.scopes() as u64 == scopes {
+        if said.scopes() == scopes {
             break;
         }
         let mut events = trace.so_far();

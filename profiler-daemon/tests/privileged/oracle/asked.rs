@@ -67,10 +67,10 @@ pub enum Asked {
 
 impl Asked {
     /// Kinds of scopes, without those of branches.
-    const WITHOUT_BRANCHES: u64 = 6;
+    const WITHOUT_BRANCHES: usize = 6;
 
     /// How many kinds of scopes there are.
-    pub fn kinds(branches: &Branches) -> u64 {
+    pub fn kinds(branches: &Branches) -> usize {
         if branches.lines.is_empty() {
             Self::WITHOUT_BRANCHES
         } else {
@@ -80,7 +80,7 @@ impl Asked {
 
     pub fn choose(
         random: &mut Random,
-        turn: u64,
+        turn: usize,
         (watched, branches): (&[FunctionInfo], &Branches),
         truth: &Truth,
     ) -> Option<Self> {
