@@ -1,7 +1,7 @@
 //! Whose rights decide whether a file is opened. What leads to the files of a module was put there by others: opened
 //! with this process's own rights, a link could have root read a file for somebody who may not.
 
-use std::{fs, io, thread};
+use std::{fs, io, sync::mpsc, thread};
 
 use profiler_target::Status;
 use rustix::{
@@ -39,6 +39,16 @@ impl Rights {
         Self::without_groups(NOBODY)
     }
 
+    /// Those of a user, by one group alone.
+    #[must_use]
+    pub const fn of_user(uid: u32, gid: u32) -> Self {
+        Self {
+            uid,
+            gid,
+            supplementary: Vec::new(),
+        }
+    }
+
     /// Those that a process's status tells.
     #[must_use]
     pub fn of(status: &Status) -> Self {
@@ -52,11 +62,7 @@ impl Rights {
     }
 
     const fn without_groups(uid: u32) -> Self {
-        Self {
-            uid,
-            gid: NOBODY,
-            supplementary: Vec::new(),
-        }
+        Self::of_user(uid, NOBODY)
     }
 }
 
@@ -113,6 +119,24 @@ impl Reader {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// Begins something with these rights that may never end, on a thread of its own: what comes of it is received.
+    ///
+    /// # Errors
+    /// Where the system has no thread for it. That it does not let it take the rights is received.
+    pub fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<mpsc::Receiver<io::Result<T>>> {
+        let (sender, done) = mpsc::channel();
+        let rights = self.0.clone();
+        thread::Builder::new().spawn(move || {
+            let taken = rights.as_ref().map_or(Ok(()), take_rights);
+            // Nobody may be waiting any more.
+            let _ = sender.send(taken.map(|()| work()));
+        })?;
+        Ok(done)
     }
 }
 
@@ -175,6 +199,23 @@ mod tests {
             status.lines().filter(of).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(told(&status().unwrap()), told(&before));
+    }
+
+    #[test]
+    fn what_may_never_end_has_the_rights_too() {
+        if geteuid().as_raw() != 0 {
+            return;
+        }
+        let status = || fs::read_to_string("/proc/thread-self/status").unwrap();
+        let begun = Reader::process(Rights::of_user(1_234, 1_235))
+            .begin(status)
+            .unwrap();
+        let during = begun.recv().unwrap().unwrap();
+        let line = |name: &str| during.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line("Uid:"), "Uid:\t0\t1234\t0\t1234");
+        assert_eq!(line("Gid:"), "Gid:\t1235\t1235\t1235\t1235");
+        assert_eq!(line("Groups:").trim_end(), "Groups:");
+        assert_eq!(line("CapEff:"), "CapEff:\t0000000000000000");
     }
 
     #[test]

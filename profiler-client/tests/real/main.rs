@@ -20,6 +20,7 @@ mod events;
 mod explain;
 mod explain_recorded;
 mod files;
+mod floods;
 mod grouping;
 mod inlined;
 mod known;

@@ -26,19 +26,19 @@ use super::{
 };
 
 /// `nobody`, by Debian's numbering; any user without rights would do.
-const NOBODY: u32 = 65_534;
+pub const NOBODY: u32 = 65_534;
 
 /// Programs where everybody may run them, which the build's directory need not be.
-struct Open(TempDir);
+pub struct Open(pub TempDir);
 
 impl Open {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Self(directory)
     }
 
-    fn copy(&self, from: &Path) -> PathBuf {
+    pub fn copy(&self, from: &Path) -> PathBuf {
         let path = self.0.path().join(from.file_name().unwrap());
         fs::copy(from, &path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -84,7 +84,20 @@ fn who_watched_what_is_in_the_audit_log_and_who_was_refused_too() {
 }
 
 /// A target of nobody's.
-struct OfNobody(Child);
+pub struct OfNobody(pub Child);
+
+/// Has its user trace what a command starts, also where Yama forbids that of programs that the user has not started
+/// (`PR_SET_PTRACER` in prctl(2)).
+fn traceable(command: &mut Command) -> &mut Command {
+    let allow = || {
+        // Kernels without Yama do not know it.
+        // SAFETY: the call takes no pointers.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+        Ok(())
+    };
+    // SAFETY: it makes nothing but a system call.
+    unsafe { command.pre_exec(allow) }
+}
 
 impl OfNobody {
     /// Starts it, and lets it begin.
@@ -93,14 +106,14 @@ impl OfNobody {
     }
 
     /// The same with libraries, whose paths are separated by spaces.
-    fn start_with(open: &Open, libraries: &str) -> Self {
+    pub fn start_with(open: &Open, libraries: &str) -> Self {
         let mut command = Command::new(open.copy(&fixture::directory().join("slowpath")));
         command.env("LD_PRELOAD", libraries);
         Self::run(command)
     }
 
-    fn run(mut command: Command) -> Self {
-        let child = command
+    pub fn run(mut command: Command) -> Self {
+        let child = traceable(&mut command)
             .uid(NOBODY)
             .gid(NOBODY)
             .stdin(Stdio::piped())
@@ -302,7 +315,7 @@ fn root_by_its_number_alone_is_refused() {
 }
 
 /// A library of nobody's that is as long as can be copied, and of which nearly all is a hole.
-fn sparse_library(open: &Open, number: u64) -> String {
+pub fn sparse_library(open: &Open, number: u64) -> String {
     const LENGTH: u64 = 1 << 30;
     let path = open.0.path().join(format!("sparse-{number}.so"));
     fs::copy(fixture::directory().join("system_calls_library"), &path).unwrap();
@@ -314,7 +327,7 @@ fn sparse_library(open: &Open, number: u64) -> String {
 }
 
 /// A line of `/proc/PID/status`, in KiB.
-fn memory_of(pid: u32, name: &str) -> u64 {
+pub fn memory_of(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");

@@ -1,16 +1,22 @@
 //! Who may look at a process: the one place that decides it.
 
+use std::fs;
+
 use profiler_scope::{Place, Step};
-use profiler_target::{Namespace, Standing, TargetError};
+use profiler_target::{Namespace, Process, Standing, TargetError};
 
 use super::{
     command::Caller,
     error::{Reason, SessionError},
     refusal::target_refusal,
+    trace_access::{Answer, TraceAccess},
 };
 
-/// Checks that a caller may look at a process: root may, and others where the kernel would let them trace it
-/// (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that is not asked.
+/// Yama's setting, in kernels that have this security module (`Documentation/admin-guide/LSM/Yama.rst`).
+const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// Checks that a caller may look at a process by the kernel's own rule: root may, and others where the kernel would let them
+/// trace it (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that, [`authorize_asking`] asks.
 ///
 /// # Errors
 /// Says why it may not, and who may.
@@ -62,7 +68,82 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
     Ok(())
 }
 
-/// Checks that a caller may look at the process of this number as it is now.
+/// Checks that a caller may look at a process as it is now: by the kernel's own rule, which says why not, and then by what its
+/// security modules say. It may wait for seconds.
+///
+/// # Errors
+/// Says why it may not, and who may; or that the process is gone.
+pub fn authorize_asking(caller: Caller, process: &Process, access: &TraceAccess) -> Result<(), SessionError> {
+    let pid = process.pid();
+    let by_rule = || {
+        let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
+        authorize(caller, pid, &standing)
+    };
+    by_rule()?;
+    if caller.is_root() {
+        return Ok(());
+    }
+    match access.ask(caller, pid) {
+        // What was said is of this process if it still lives.
+        _ if !process.is_alive() => Err(target_refusal(&TargetError::Ended(pid))),
+        Answer::Allowed => Ok(()),
+        Answer::Gone => Err(target_refusal(&TargetError::Ended(pid))),
+        Answer::Forbidden => {
+            // It may have become another program meanwhile.
+            by_rule()?;
+            Err(forbidden_by_module(pid, ptrace_scope()))
+        }
+        Answer::NoneYet => {
+            let message = format!(
+                "the kernel does not say whether you may trace process {pid} while it, or other processes of yours, start other \
+                 programs (execve): try again"
+            );
+            Err(SessionError::new(Reason::LimitReached, message))
+        }
+        Answer::Failed(error) => {
+            let message = format!(
+                "asking the kernel with your rights whether you may trace process {pid}, which takes CAP_SETUID and CAP_SETGID: \
+                 {error}: ask root"
+            );
+            Err(SessionError::new(Reason::Kernel, message).with("role", "root"))
+        }
+    }
+}
+
+/// Yama's setting; `None` where the kernel has no Yama.
+fn ptrace_scope() -> Option<u32> {
+    fs::read_to_string(PTRACE_SCOPE).ok()?.trim().parse().ok()
+}
+
+/// That a security module forbids what the kernel's own rule allows.
+fn forbidden_by_module(pid: u32, ptrace_scope: Option<u32>) -> SessionError {
+    let message = match ptrace_scope {
+        None | Some(0) => {
+            format!(
+                "a security module of the kernel forbids you to trace process {pid}, which is yours: ask root"
+            )
+        }
+        Some(scope) => {
+            let who = if scope == 1 {
+                "a program trace none but those that it has started"
+            } else {
+                "nobody but root trace any process"
+            };
+            // What forbids everything can be set back by nobody.
+            let or_else = if scope < 3 {
+                format!("ask root, or set {PTRACE_SCOPE} to 0")
+            } else {
+                "ask root".to_owned()
+            };
+            format!(
+                "process {pid} is yours, but the kernel's ptrace_scope is {scope}, which lets {who}: {or_else}"
+            )
+        }
+    };
+    SessionError::new(Reason::PermissionDenied, message).with("role", "root")
+}
+
+/// Checks that a caller may look at the process of this number as it is now, by the kernel's own rule.
 ///
 /// # Errors
 /// Says why it may not, or that the process is gone.
@@ -74,7 +155,8 @@ pub fn authorize_now(caller: Caller, pid: u32) -> Result<(), SessionError> {
     authorize(caller, pid, &standing)
 }
 
-/// Whether a caller may look at the process of this number as it is now.
+/// Whether a caller may look at the process of this number as it is now, by the kernel's own rule: what security modules forbid
+/// is said where it is looked at, and not hidden from lists.
 #[must_use]
 pub fn may_look(caller: Caller, pid: u32) -> bool {
     authorize_now(caller, pid).is_ok()
@@ -152,6 +234,35 @@ mod tests {
             ..own()
         };
         authorize(root, 7, &closed).unwrap();
+    }
+
+    #[test]
+    fn which_security_module_forbids_it_is_said() {
+        for (scope, says) in [
+            (
+                None,
+                "a security module of the kernel forbids you to trace process 7, which is yours: ask root",
+            ),
+            (Some(0), "a security module of the kernel forbids"),
+            (
+                Some(1),
+                "process 7 is yours, but the kernel's ptrace_scope is 1, which lets a program trace none but those that it has \
+                 started: ask root, or set /proc/sys/kernel/yama/ptrace_scope to 0",
+            ),
+            (
+                Some(2),
+                "lets nobody but root trace any process: ask root, or set",
+            ),
+            (
+                Some(3),
+                "ptrace_scope is 3, which lets nobody but root trace any process: ask root",
+            ),
+        ] {
+            let error = forbidden_by_module(7, scope);
+            assert_eq!(error.reason, Reason::PermissionDenied);
+            assert!(error.message.contains(says), "{error}");
+            assert_eq!(error.message.contains("set /proc"), matches!(scope, Some(1 | 2)));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use profiler_target::contents::FileKey;
 use super::{
     census::CommandLines,
     files::{KnownFile, Size},
+    trace_access::TraceAccess,
 };
 use crate::cache::Folder;
 
@@ -32,6 +33,7 @@ pub struct Library {
     kept: Arc<Mutex<Kept>>,
     outlines: Option<Arc<Folder>>,
     command_lines: CommandLines,
+    trace_access: TraceAccess,
 }
 
 #[derive(Default)]
@@ -53,7 +55,13 @@ impl Library {
             kept: Arc::default(),
             outlines,
             command_lines: CommandLines::default(),
+            trace_access: TraceAccess::default(),
         }
+    }
+
+    /// How the kernel is asked who may trace a process.
+    pub(super) fn trace_access(&self) -> &TraceAccess {
+        &self.trace_access
     }
 
     /// The command lines of processes, by which they may be meant.

@@ -42,6 +42,7 @@
 //! | `by_value` | calls by the value of an expression where they begin |
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `authorize` | who may look at a process |
+//! | `trace_access` | whether the kernel, which is asked, lets a user trace one |
 //! | `admissions` | which processes the programs may look at, for whom |
 //! | `turns` | whose request reads files now |
 //! | `span_losses` | what became of spans and hits on their way |
@@ -118,6 +119,7 @@ mod system_calls;
 mod thread_tables;
 mod timeline;
 mod trace;
+mod trace_access;
 mod turns;
 mod waits;
 mod watchers;

@@ -25,7 +25,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
-    authorize::{authorize, authorize_steps, may_look},
+    authorize::{authorize_asking, authorize_steps, may_look},
     by_value,
     command::{Caller, Capture, TargetSpec},
     debug_package::SharedBudget,
@@ -255,7 +255,10 @@ pub fn look_up(
     let several = Several(pids.len());
     for pid in pids {
         let opened = Process::open(pid).map_err(|error| target_refusal(&error));
-        let opened = opened.and_then(|process| authorize_process(caller, &process).map(|()| process));
+        let opened = opened.and_then(|process| {
+            authorize_process(caller, &process, library)?;
+            Ok(process)
+        });
         let Some(process) = several.unless_ended(opened)? else {
             continue;
         };
@@ -308,11 +311,9 @@ impl Several {
 }
 
 /// Checks that a caller may look at a process now, and has it in the audit log where not.
-fn authorize_process(caller: Caller, process: &Process) -> Result<(), SessionError> {
-    let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
-    let pid = process.pid();
-    authorize(caller, pid, &standing).inspect_err(|error| {
-        tracing::info!(target: "audit", uid = caller.uid, pid, %error, "refused");
+fn authorize_process(caller: Caller, process: &Process, library: &Library) -> Result<(), SessionError> {
+    authorize_asking(caller, process, library.trace_access()).inspect_err(|error| {
+        tracing::info!(target: "audit", uid = caller.uid, pid = process.pid(), %error, "refused");
     })
 }
 
@@ -389,7 +390,10 @@ impl LookedUp {
             for process in self.processes {
                 let read = read_process(&process, library, &packages);
                 // It takes a while: what was read may be of a program that it has begun meanwhile.
-                let read = read.and_then(|read| authorize_process(self.caller, &process).map(|()| read));
+                let read = read.and_then(|read| {
+                    authorize_process(self.caller, &process, library)?;
+                    Ok(read)
+                });
                 if let Some(read) = several.unless_ended(read)? {
                     files.push(read);
                     processes.push(process);

@@ -12,14 +12,13 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::Duration,
 };
 
 use profiler_daemon::{
     kernel::Counter,
     session::{
-        Caller, Capture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, NewSession, Purpose, Reason,
-        SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, may_look,
+        Caller, FlamePicture, FlameTimes, LatencyPicture, Library, NewSession, Reason, SessionError,
+        SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, list_functions, may_look,
     },
 };
 use profiler_symbolize::Grouping;
@@ -37,14 +36,11 @@ pub const USER: Caller = Caller {
     gid: 61_234,
 };
 
-/// Time between pictures of a glance.
-const GLANCE_NS: u64 = 100_000_000;
-
 /// Calls that a target makes before it becomes something else.
 const OWN_CALLS: usize = 100;
 
 /// `getppid`, which nothing calls before.
-const OTHER_CALL: u32 = 110;
+pub const OTHER_CALL: u32 = 110;
 
 /// A folder of programs that are removed with it.
 pub struct Programs(PathBuf);
@@ -284,126 +280,6 @@ fn nothing_is_seen_of_a_program_with_more_rights() {
     }
 }
 
-/// What a user sees of a process, with every view, once that has gone on.
-#[derive(Debug, Default)]
-struct Glance {
-    /// Calls of a function, timed and traced.
-    timed: u64,
-    traced: u64,
-    /// Time on and off the CPU in `became_fn`, and system calls that only a program with more rights makes.
-    became_ns: u64,
-    other_calls: u64,
-}
-
-impl Glance {
-    /// Looks at a process that waits for a line, lets it go on, and looks for so much longer, or until the process is lost.
-    fn at(service: &Service, target: &mut Fixture, function: &str, length: Duration) -> Self {
-        let pid = target.pid();
-        let create = |scope: &str, capture: Option<Capture>| {
-            let request = NewSession {
-                capture,
-                ..session_of(pid, scope)
-            };
-            service
-                .runtime
-                .block_on(service.handle.create(USER, request))
-                .unwrap()
-                .name
-        };
-        let hits = Capture {
-            print: vec![profiler_scope::expression::parse("$rdi").unwrap()],
-            hits_per_second: 1_000_000,
-            stack: true,
-            purpose: Purpose::Shown,
-        };
-        let flame = FlameRequest {
-            waits: true,
-            ..FlameRequest::of(Grouping::Function, Some(FlameTimes::Both))
-        };
-        let (handle, block) = (&service.handle, &service.runtime);
-        let (timed, traced, sampled) = (
-            create(function, None),
-            create(function, Some(hits)),
-            create("", None),
-        );
-        let latency = handle.watch_latency(USER, timed.clone(), GLANCE_NS);
-        let mut latency = block.block_on(latency).unwrap();
-        let mut trace = block.block_on(handle.watch_trace(USER, traced.clone())).unwrap();
-        let flame = handle.watch_flame(USER, sampled.clone(), GLANCE_NS, flame);
-        let mut flame = block.block_on(flame).unwrap();
-        let calls = handle.watch_syscalls(USER, sampled.clone(), GLANCE_NS, Grouping::Function);
-        let mut calls = block.block_on(calls).unwrap();
-        target.say("go");
-        std::thread::sleep(length);
-        for name in [timed, traced, sampled] {
-            // It may be over.
-            let _ = block.block_on(handle.end(USER, name));
-        }
-        let mut seen = Self::default();
-        let picture = service.until(&mut latency, |picture| picture.ended.is_some());
-        let timed = picture
-            .functions
-            .iter()
-            .map(|function| ended(function) + function.open);
-        seen.timed = timed.sum();
-        while let Some(batch) = trace.blocking_recv() {
-            seen.traced = batch.reached;
-            if batch.ended.is_some() {
-                break;
-            }
-        }
-        let picture = service.until(&mut flame, |picture| picture.ended.is_some());
-        let sides = [Side::Inside, Side::Outside];
-        seen.became_ns = sides
-            .map(|side| time_under(&picture, side, "became_fn").0)
-            .iter()
-            .sum();
-        let picture = service.until(&mut calls, |picture| picture.ended.is_some());
-        let others = picture.calls.iter().filter(|call| call.call.number == OTHER_CALL);
-        seen.other_calls = others.map(|call| call.all.calls).sum();
-        seen
-    }
-}
-
-#[test]
-#[ignore = "needs root"]
-fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
-    if small_scale() {
-        return skipped("an emulated machine takes too long to attach");
-    }
-    let flips = if long_scale() { 10_000 } else { 240 };
-    let programs = Programs::new("becomes-flips");
-    let own = programs.own();
-    let setuid = programs.copy("setuid", [0, 0], 0o4755);
-    let service = Service::start();
-    let mut command = Command::new(&own);
-    command.args(["flips", setuid.to_str().unwrap(), &flips.to_string()]);
-    let mut target = Fixture::start_by(command.uid(USER.uid).gid(USER.gid));
-    target.say("go");
-    let (mut rounds, mut own_calls) = (0_u64, 0);
-    while target.line() == "waiting" {
-        // The program that has more rights calls the first of these, the other one the second.
-        let function = ["l64a", "a64l"][usize::from(rounds % 3 == 2)];
-        let seen = Glance::at(
-            &service,
-            &mut target,
-            function,
-            Duration::from_millis(rounds * 7 % 60),
-        );
-        if function == "a64l" {
-            own_calls += seen.timed.min(seen.traced);
-        } else {
-            assert_eq!((seen.timed, seen.traced), (0, 0), "{seen:?}");
-        }
-        assert_eq!((seen.became_ns, seen.other_calls), (0, 0), "{seen:?}");
-        rounds += 1;
-    }
-    assert!(target.output.ends_with("flipped\n"));
-    assert!(own_calls > 0);
-    println!("{flips} programs with more rights, attached to {rounds} times, {own_calls} own calls");
-    assert_eq!(target.finish().status, Some(0));
-}
-
 #[test]
 #[ignore = "needs root"]
 fn a_program_with_the_same_rights_is_seen_again() {
@@ -574,6 +450,101 @@ fn what_the_kernel_forbids_to_trace_is_refused() {
         target.say("go");
         assert!(target.finish().status.is_some());
     }
+}
+
+/// Yama's setting. It is as it was where this is dropped.
+struct PtraceScope(String);
+
+impl PtraceScope {
+    const PATH: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+    /// Sets it; `None` where the kernel has no Yama.
+    fn set(scope: u32) -> Option<Self> {
+        let before = fs::read_to_string(Self::PATH).ok()?;
+        fs::write(Self::PATH, scope.to_string()).unwrap();
+        Some(Self(before))
+    }
+}
+
+impl Drop for PtraceScope {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::PATH, self.0.trim());
+    }
+}
+
+/// Has a command be no descendant of this process, which Yama would let trace it.
+fn orphan(command: &mut Command) {
+    let leave = || {
+        // SAFETY: this process has no other thread by now, and what follows is another fork or its end.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(()),
+            // SAFETY: it ends at once, and runs nothing more of ours.
+            _ => unsafe { libc::_exit(0) },
+        }
+    };
+    // SAFETY: it makes nothing but system calls.
+    unsafe { command.pre_exec(leave) };
+}
+
+/// The process that runs a program of this path, once another one than this has it as a child.
+fn orphan_of(path: &Path) -> u32 {
+    loop {
+        for process in profiler_target::list().unwrap() {
+            let stat = fs::read(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+            let parent = profiler_target::Stat::parse(&stat).map(|stat| stat.parent);
+            let parent_is_ours = parent.is_some_and(|parent| {
+                let stat = fs::read(format!("/proc/{parent}/stat")).unwrap_or_default();
+                profiler_target::Stat::parse(&stat).is_some_and(|stat| stat.parent == std::process::id())
+            });
+            if process.executable.as_deref() == Some(path) && !parent_is_ours {
+                return process.pid;
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_yama_forbids_is_refused_to_users_and_said() {
+    if !small_scale() {
+        return skipped("what a user may trace is changed in machines of the tests' own alone");
+    }
+    let programs = Programs::new("becomes-yama");
+    let own = programs.own();
+    let mut command = Command::new(&own);
+    command.arg("exec").arg(&own).uid(USER.uid).gid(USER.gid);
+    orphan(&mut command);
+    let mut target = Fixture::start_by(&mut command);
+    let pid = orphan_of(&own);
+    let service = Service::start();
+    let attach = |caller: Caller| service.create_for(caller, session_of(pid, "a64l"));
+    let functions = || list_functions(&Library::new(None), USER, &TargetSpec::Pid(pid), "a64l").map(drop);
+    for (scope, says) in [
+        (1, "trace none but those that it has started"),
+        (2, "nobody but root"),
+    ] {
+        let Some(_set) = PtraceScope::set(scope) else {
+            return skipped("this kernel has no Yama");
+        };
+        for refused in [attach(USER).map(drop), functions()] {
+            let error = refused.unwrap_err();
+            println!("{error}");
+            assert_eq!(error.reason, Reason::PermissionDenied);
+            assert!(
+                error.message.contains(&format!("ptrace_scope is {scope}")),
+                "{error}"
+            );
+            assert!(error.message.contains(says), "{error}");
+        }
+        assert!(may_look(USER, pid), "it is listed all the same");
+        service.end(&attach(ROOT).unwrap());
+    }
+    let _set = PtraceScope::set(0).unwrap();
+    functions().unwrap();
+    service.end(&attach(USER).unwrap());
+    target.say("go");
+    assert!(target.finish().status.is_some());
 }
 
 #[test]

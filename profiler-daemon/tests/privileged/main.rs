@@ -20,6 +20,7 @@ mod disk;
 mod estimate;
 mod explain;
 mod flame_waits;
+mod flips;
 mod gate;
 mod gone;
 mod goroutines;

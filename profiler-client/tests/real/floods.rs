@@ -1,0 +1,501 @@
+//! All that one user can ask of a daemon at once, for some seconds, or for a minute with `PROFILER_SCALE=long`: as many sessions as
+//! there may be, views that nobody reads, hits beyond every limit, libraries of gigabytes, thousands of connections, and files that
+//! never answer. Root is answered meanwhile, and the daemon takes and keeps little memory.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::File,
+    os::{fd::AsRawFd as _, unix::fs::chown},
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use hyper_util::rt::TokioIo;
+use profiler_proto::v1::{
+    self, session_service_client::SessionServiceClient, target_service_client::TargetServiceClient,
+    view_service_client::ViewServiceClient,
+};
+use rustix::{
+    mount::{MountFlags, UnmountFlags, mount, unmount},
+    process::{Resource, getrlimit, setrlimit},
+};
+use tokio::{net::UnixStream, runtime::Runtime, task::JoinSet};
+use tonic::{
+    Status, Streaming,
+    transport::{Channel, Endpoint, Uri},
+};
+
+use super::{
+    daemon::Daemon,
+    fixture::{self, long_scale},
+    skipped, split_off,
+    users::{NOBODY, OfNobody, Open, connect_as_nobody, memory_of, sparse_library},
+    verbs::{busy, unharmed},
+};
+
+/// Longest wait for an answer to root.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// What the daemon may take at any time, in KiB.
+const PEAK_KIB: u64 = 512 << 10;
+/// What may be left of it, in KiB, beside a tenth of what there was: the allocator's own.
+const LEFT_KIB: u64 = 16 << 10;
+/// How long a session stays that nobody watches.
+const LEASE: Option<prost_types::Duration> = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+/// Connections that the user makes in a minute.
+const CONNECTIONS: u64 = 10_000;
+/// Those that are made at once.
+const CONNECTIONS_AT_ONCE: usize = 200;
+
+/// A service's clients on one connection.
+#[derive(Clone)]
+struct Clients {
+    sessions: SessionServiceClient<Channel>,
+    targets: TargetServiceClient<Channel>,
+    views: ViewServiceClient<Channel>,
+}
+
+impl Clients {
+    async fn on(stream: std::os::unix::net::UnixStream) -> Self {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = Some(TokioIo::new(UnixStream::from_std(stream).unwrap()));
+        let channel = Endpoint::from_static("http://profilerd.invalid")
+            .connect_with_connector(tower::service_fn(move |_: Uri| {
+                let once = stream.take().ok_or_else(|| std::io::Error::other("once"));
+                std::future::ready(once)
+            }))
+            .await
+            .unwrap();
+        Self {
+            sessions: SessionServiceClient::new(channel.clone()),
+            targets: TargetServiceClient::new(channel.clone()),
+            views: ViewServiceClient::new(channel),
+        }
+    }
+}
+
+fn of(pid: u32) -> Option<v1::Target> {
+    let target = v1::target::Target::Pid(pid);
+    Some(v1::Target { target: Some(target) })
+}
+
+/// Reads a stream to its end.
+async fn drain<T>(mut stream: Streaming<T>) -> Result<u64, Status> {
+    let mut messages = 0;
+    while stream.message().await?.is_some() {
+        messages += 1;
+    }
+    Ok(messages)
+}
+
+/// A folder of which every file waits for somebody who never answers: a file system (FUSE) whose program reads no request, as a user can
+/// mount it.
+struct Silent {
+    at: PathBuf,
+    /// Until it is closed.
+    program: Option<File>,
+}
+
+impl Silent {
+    /// `None` where there is no FUSE.
+    fn at(folder: PathBuf) -> Option<Self> {
+        let program = File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        std::fs::create_dir(&folder).unwrap();
+        let options = format!(
+            "fd={},rootmode=40755,user_id={NOBODY},group_id={NOBODY}\0",
+            program.as_raw_fd()
+        );
+        let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).unwrap();
+        mount("silent", &folder, "fuse", MountFlags::empty(), Some(options)).unwrap();
+        Some(Self {
+            at: folder,
+            program: Some(program),
+        })
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Then all that waits fails.
+        drop(self.program.take());
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+/// What the user does, until it is over.
+struct Flood {
+    over: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Flood {
+    fn count<T>(&self, answer: Result<T, Status>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                self.answered.fetch_add(1, Relaxed);
+                Some(answer)
+            }
+            Err(_) => {
+                self.refused.fetch_add(1, Relaxed);
+                None
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// As many sessions as there may be, each with views that are not read; then the same again.
+    async fn sessions(self: Arc<Self>, mut user: Clients, pid: u32) {
+        while !self.is_over() {
+            let (mut names, mut unread) = (Vec::new(), Vec::new());
+            loop {
+                let request = v1::CreateSessionRequest {
+                    target: of(pid),
+                    scope: "step_*".to_owned(),
+                    frequency_hz: 1_000,
+                    capture: Some(v1::Capture {
+                        print: vec!["$rdi".to_owned()],
+                        hits_per_second: 100_000,
+                        stack: true,
+                    }),
+                    budget: Some(0.0),
+                    lease: LEASE,
+                    ..v1::CreateSessionRequest::default()
+                };
+                let created = user.sessions.create_session(request).await;
+                let Some(created) = self.count(created) else { break };
+                let session = created.into_inner().session.unwrap().name;
+                unread.push(self.watch(&mut user, &session).await);
+                names.push(session);
+                if self.is_over() {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            for name in names {
+                let ended = user.sessions.end_session(v1::EndSessionRequest { name }).await;
+                self.count(ended);
+            }
+        }
+    }
+
+    /// Opens views, and reads none.
+    async fn watch(&self, user: &mut Clients, name: &str) -> [Box<dyn Send>; 4] {
+        let session = || name.to_owned();
+        let trace = v1::WatchTraceRequest {
+            session: session(),
+            ..v1::WatchTraceRequest::default()
+        };
+        let flame = v1::WatchFlameRequest {
+            session: session(),
+            interval: Some(prost_types::Duration {
+                seconds: 0,
+                nanos: 100_000_000,
+            }),
+            waits: true,
+            ..v1::WatchFlameRequest::default()
+        };
+        let records = v1::WatchRecordsRequest {
+            session: session(),
+            ..v1::WatchRecordsRequest::default()
+        };
+        let calls = v1::WatchSyscallsRequest {
+            session: session(),
+            ..v1::WatchSyscallsRequest::default()
+        };
+        [
+            Box::new(self.count(user.views.watch_trace(trace).await)),
+            Box::new(self.count(user.views.watch_flame(flame).await)),
+            Box::new(self.count(user.views.watch_records(records).await)),
+            Box::new(self.count(user.views.watch_syscalls(calls).await)),
+        ]
+    }
+
+    /// Has all functions of a process listed, over and over.
+    async fn functions(self: Arc<Self>, mut user: Clients, pid: u32) {
+        while !self.is_over() {
+            let request = v1::ListFunctionsRequest {
+                target: of(pid),
+                pattern: "f*".to_owned(),
+            };
+            if let Some(listed) = self.count(user.targets.list_functions(request).await) {
+                let _ = drain(listed.into_inner()).await;
+            }
+        }
+    }
+
+    /// Has processes listed, and costs of scopes estimated.
+    async fn lists(self: Arc<Self>, mut user: Clients, pid: u32) {
+        while !self.is_over() {
+            let listed = user
+                .targets
+                .list_processes(v1::ListProcessesRequest::default())
+                .await;
+            self.count(listed);
+            let create = v1::CreateSessionRequest {
+                target: of(pid),
+                scope: "step_*".to_owned(),
+                ..v1::CreateSessionRequest::default()
+            };
+            let request = v1::EstimateScopeRequest {
+                request: Some(v1::estimate_scope_request::Request::Create(Box::new(create))),
+                measure: true,
+                sampled: Some(prost_types::Duration::default()),
+            };
+            self.count(user.sessions.estimate_scope(request).await);
+        }
+    }
+
+    /// After a while, looks at a process whose files never answer: by its functions, and by stacks whose names are to be found.
+    async fn silent(self: Arc<Self>, mut user: Clients, pid: u32, after: Duration) {
+        tokio::time::sleep(after).await;
+        let request = v1::CreateSessionRequest {
+            target: of(pid),
+            lease: LEASE,
+            ..v1::CreateSessionRequest::default()
+        };
+        let created = self.count(user.sessions.create_session(request).await);
+        let mut flame = None;
+        if let Some(created) = created {
+            let request = v1::WatchFlameRequest {
+                session: created.into_inner().session.unwrap().name,
+                ..v1::WatchFlameRequest::default()
+            };
+            flame = self.count(user.views.watch_flame(request).await);
+        }
+        self.functions(user, pid).await;
+        drop(flame);
+    }
+
+    /// Makes connections that say nothing.
+    fn connect(&self, socket: &std::path::Path) {
+        while !self.is_over() {
+            let socket = socket.to_owned();
+            let made = std::thread::spawn(move || connect_as_nobody(&socket, CONNECTIONS_AT_ONCE));
+            let made = made.join().unwrap();
+            self.connections.fetch_add(made.len() as u64, Relaxed);
+            // Ten thousand a minute.
+            std::thread::sleep(
+                Duration::from_mins(1) * u32::try_from(made.len()).unwrap() / CONNECTIONS as u32,
+            );
+        }
+    }
+}
+
+/// Root, who asks for everything in turn; with the longest time that each request took.
+struct Root {
+    clients: Clients,
+    pid: u32,
+    longest: BTreeMap<&'static str, Duration>,
+    requests: u64,
+}
+
+impl Root {
+    async fn timed<T>(&mut self, what: &'static str, answer: impl Future<Output = Result<T, Status>>) -> T {
+        let begin = Instant::now();
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{what} has no answer"));
+        let answer = answer.unwrap_or_else(|status| panic!("{what}: {status}"));
+        let longest = self.longest.entry(what).or_default();
+        *longest = begin.elapsed().max(*longest);
+        self.requests += 1;
+        answer
+    }
+
+    /// Asks once for everything.
+    async fn ask(&mut self) {
+        let Clients {
+            mut sessions,
+            mut targets,
+            mut views,
+        } = self.clients.clone();
+        self.timed(
+            "list of sessions",
+            sessions.list_sessions(v1::ListSessionsRequest {}),
+        )
+        .await;
+        self.timed("ps", targets.list_processes(v1::ListProcessesRequest::default()))
+            .await;
+        let pid = self.pid;
+        let functions = async {
+            let request = v1::ListFunctionsRequest {
+                target: of(pid),
+                pattern: "f*".to_owned(),
+            };
+            drain(targets.list_functions(request).await?.into_inner()).await
+        };
+        self.timed("functions", functions).await;
+        let create = v1::CreateSessionRequest {
+            target: of(pid),
+            scope: "f".to_owned(),
+            frequency_hz: 999,
+            ..v1::CreateSessionRequest::default()
+        };
+        let created = self.timed("attach", sessions.create_session(create)).await;
+        let name = created.into_inner().session.unwrap().name;
+        let request = v1::WatchLatencyRequest {
+            session: name.clone(),
+            ..v1::WatchLatencyRequest::default()
+        };
+        let picture = async { views.watch_latency(request).await?.into_inner().message().await };
+        let picture = self.timed("latency", picture).await;
+        assert!(picture.is_some());
+        let interval = Some(prost_types::Duration {
+            seconds: 0,
+            nanos: 10_000_000,
+        });
+        let request = v1::WatchFlameRequest {
+            session: name.clone(),
+            interval,
+            ..v1::WatchFlameRequest::default()
+        };
+        // Until samples have names.
+        let named = async {
+            let mut pictures = views.watch_flame(request).await?.into_inner();
+            loop {
+                let message = pictures.message().await?;
+                let message = message.ok_or_else(|| Status::internal("it ended"))?;
+                if !message.frames.is_empty() {
+                    return Ok(());
+                }
+            }
+        };
+        self.timed("flame, until there are names", named).await;
+        self.timed("end", sessions.end_session(v1::EndSessionRequest { name }))
+            .await;
+    }
+
+    fn said(&self) -> String {
+        let mut said = format!("root's {} requests took at most", self.requests);
+        for (what, longest) in &self.longest {
+            write!(said, "; {what} {} ms", longest.as_millis()).unwrap();
+        }
+        said
+    }
+}
+
+/// The daemon's memory, in KiB, once it stays as it is.
+fn settled(daemon: &Daemon) -> u64 {
+    let memory = || memory_of(daemon.pid(), "RssAnon");
+    let (mut known, mut since) = (memory(), Instant::now());
+    let begin = Instant::now();
+    while since.elapsed() < Duration::from_secs(3) && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = memory();
+        if now.abs_diff(known) > known / 100 {
+            (known, since) = (now, Instant::now());
+        }
+    }
+    memory()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
+    let length = Duration::from_secs(if long_scale() { 60 } else { 6 });
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let open = Open::new();
+    let libraries: Vec<String> = (0..8).map(|number| sparse_library(&open, number)).collect();
+    let sparse = OfNobody::start_with(&open, &libraries.join(" "));
+    let hot = OfNobody::run(Command::new(open.copy(&fixture::directory().join("hot"))));
+    let (program, debug) = split_off::stripped(&open.0, "latencies");
+    chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Its debug information is looked for in a folder beside it, too.
+    std::fs::remove_file(open.0.path().join(debug)).unwrap();
+    let silent_folder = Silent::at(open.0.path().join(".debug"));
+    if silent_folder.is_none() {
+        skipped("no files that never answer: there is no FUSE here");
+    }
+    let mut command = Command::new(&program);
+    command.args(["1000000", "1", "spin"]);
+    let silent = OfNobody::run(command);
+    let target = busy();
+    let daemon = Daemon::start();
+    let runtime = Runtime::new().unwrap();
+    let flood = |length: Duration, is_silent: bool| {
+        let flood = Arc::new(Flood {
+            over: Arc::default(),
+            answered: Arc::default(),
+            refused: Arc::default(),
+            connections: Arc::default(),
+        });
+        let socket = daemon.socket.clone();
+        let streams = std::thread::spawn(move || connect_as_nobody(&socket, 8))
+            .join()
+            .unwrap();
+        let connecting = std::thread::spawn({
+            let (flood, socket) = (Arc::clone(&flood), daemon.socket.clone());
+            move || flood.connect(&socket)
+        });
+        let root = runtime.block_on(async {
+            let mut users = Vec::new();
+            for stream in streams {
+                users.push(Clients::on(stream).await);
+            }
+            let mut tasks = JoinSet::new();
+            let mut own = users.iter().cycle().cloned();
+            let mut next = || own.next().unwrap();
+            let (hot, sparse, silent) = (hot.0.id(), sparse.0.id(), silent.0.id());
+            tasks.spawn(Arc::clone(&flood).sessions(next(), hot));
+            for _ in 0..12 {
+                tasks.spawn(Arc::clone(&flood).functions(next(), sparse));
+            }
+            for _ in 0..4 {
+                tasks.spawn(Arc::clone(&flood).lists(next(), hot));
+            }
+            if is_silent {
+                tasks.spawn(Arc::clone(&flood).silent(next(), silent, length * 2 / 3));
+            }
+            let root = std::os::unix::net::UnixStream::connect(&daemon.socket).unwrap();
+            let mut root = Root {
+                clients: Clients::on(root).await,
+                pid: target.pid(),
+                longest: BTreeMap::new(),
+                requests: 0,
+            };
+            let begin = Instant::now();
+            while begin.elapsed() < length {
+                root.ask().await;
+            }
+            flood.over.store(true, Relaxed);
+            // Those that wait for what never answers go with their connections.
+            drop(users);
+            tasks.shutdown().await;
+            root
+        });
+        flood.over.store(true, Relaxed);
+        connecting.join().unwrap();
+        println!(
+            "the user: {} requests answered, {} refused, {} connections",
+            flood.answered.load(Relaxed),
+            flood.refused.load(Relaxed),
+            flood.connections.load(Relaxed)
+        );
+        println!("{}", root.said());
+    };
+    // What is loaded and read once stays.
+    flood(Duration::from_secs(2), false);
+    let before = settled(&daemon);
+    flood(length, silent_folder.is_some());
+    let peak = memory_of(daemon.pid(), "VmHWM");
+    drop(silent_folder);
+    let left = settled(&daemon);
+    println!("memory: {before} KiB before, {peak} at most, {left} left");
+    assert!(peak <= PEAK_KIB, "{peak} KiB");
+    assert_eq!(daemon.sessions().len(), 0);
+    assert!(left <= before + before / 10 + LEFT_KIB, "{left} KiB of {before}");
+    drop((sparse, hot, silent));
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}

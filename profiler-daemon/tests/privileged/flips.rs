@@ -1,0 +1,329 @@
+//! A process that becomes programs with more rights, one after another, and itself again in between, while a user looks at it with
+//! every view: nothing of those programs is seen, in whatever moment of an exec a probe or a sample comes.
+
+use std::{
+    collections::BTreeSet, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration,
+};
+
+use profiler_daemon::{
+    kernel::{Counter, Event},
+    session::{
+        Capture, Estimate, Estimated, ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture,
+        Looks, MoreRecords, NewSession, Purpose, RecordBatch, Recorded, SessionError, SpansPicture,
+        SyscallsPicture, TimelineBucket, TimelineRequest, TraceBatch, WaitsPicture,
+    },
+};
+use profiler_symbolize::{Frame, Grouping};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+use super::{
+    admission::{OTHER_CALL, Programs, USER},
+    fixture::{Fixture, long_scale, small_scale},
+    service::{Ends, Service, Side, ended, session_of, slowest, time_under},
+    skipped,
+};
+
+/// Time between pictures.
+const INTERVAL_NS: u64 = 100_000_000;
+
+/// A stream of pictures.
+type Pictures<P> = watch::Receiver<Option<Arc<P>>>;
+
+/// How often something was seen, by the view that showed it.
+type Seen = Vec<(&'static str, u64)>;
+
+/// What a user saw of a process, with every view.
+#[derive(Debug, Default)]
+struct Glance {
+    /// Calls of the function that was looked at.
+    calls: Seen,
+    /// What only programs with more rights do: times and frames of their stacks, and their system calls.
+    of_others: Seen,
+}
+
+impl Glance {
+    fn frames<'f>(
+        &mut self,
+        view: &'static str,
+        frames: impl IntoIterator<Item = &'f Frame>,
+        images: &[&str],
+    ) {
+        let is_of_others =
+            |frame: &&Frame| images.contains(&&*frame.module) || *frame.function == *"became_fn";
+        let number = frames.into_iter().filter(is_of_others).count();
+        self.of_others.push((view, number as u64));
+    }
+
+    /// What a recording has.
+    fn records(&mut self, view: &'static str, batches: &[RecordBatch], images: &[&str]) {
+        self.frames(view, batches.iter().flat_map(|batch| batch.frames.iter()), images);
+        let turns = batches.iter().flat_map(|batch| &batch.turns);
+        let others = turns
+            .flat_map(|turn| &turn.calls)
+            .filter(|calls| calls.call.number == OTHER_CALL);
+        self.of_others
+            .push((view, others.map(|calls| calls.counted.calls).sum()));
+        let records = batches.iter().flat_map(|batch| batch.records.iter());
+        let ended = records.filter(|record| matches!(record, Recorded::SpanEnd(_) | Recorded::Call(..)));
+        self.calls.push((view, ended.count() as u64));
+        let readings = batches.last().map(|batch| &batch.readings);
+        let readings = readings.into_iter().flat_map(|readings| readings.iter());
+        let counted = readings
+            .map(|reading| reading.open() + reading.ended.iter().map(|(_, count)| count).sum::<u64>());
+        self.calls.push((view, counted.sum()));
+    }
+}
+
+/// A user's sessions on a process, and all that is watched of them.
+struct Looking<'s> {
+    service: &'s Service,
+    sessions: Vec<String>,
+    latency: Pictures<LatencyPicture>,
+    spans: Pictures<SpansPicture>,
+    timeline: mpsc::Receiver<TimelineBucket>,
+    divided: Pictures<LatencyPicture>,
+    trace: mpsc::Receiver<TraceBatch>,
+    traced: mpsc::Receiver<RecordBatch>,
+    explain: Pictures<ExplainPicture>,
+    flame: Pictures<FlamePicture>,
+    faults: Pictures<FlamePicture>,
+    calls: Pictures<SyscallsPicture>,
+    waits: Pictures<WaitsPicture>,
+    recorded: mpsc::Receiver<RecordBatch>,
+    estimate: JoinHandle<Result<Estimate, SessionError>>,
+}
+
+fn capture(purpose: Purpose, stack: bool) -> Capture {
+    Capture {
+        print: vec![profiler_scope::expression::parse("$rdi").unwrap()],
+        hits_per_second: 1_000_000,
+        stack,
+        purpose,
+    }
+}
+
+impl<'s> Looking<'s> {
+    /// Begins to look at a process, which waits for a line, and at its calls of a function.
+    fn at(service: &'s Service, pid: u32, function: &str) -> Self {
+        let handle = &service.handle;
+        let create = |request: NewSession| {
+            let created = service.runtime.block_on(handle.create(USER, request));
+            created.unwrap().name
+        };
+        let of_function = || session_of(pid, function);
+        let timed = create(of_function());
+        let traced = create(NewSession {
+            capture: Some(capture(Purpose::Shown, true)),
+            ..of_function()
+        });
+        let divided = create(NewSession {
+            capture: Some(capture(Purpose::Divided, false)),
+            ..of_function()
+        });
+        let explained = create(NewSession {
+            explain: true,
+            ..of_function()
+        });
+        let sampled = create(session_of(pid, ""));
+        let faults = Event::parse("page-faults", None, 99).unwrap();
+        let flame = FlameRequest {
+            waits: true,
+            ..FlameRequest::of(Grouping::Function, Some(FlameTimes::Both))
+        };
+        let of_faults = FlameRequest::of(Grouping::Function, Some(FlameTimes::Event(faults)));
+        let counters = TimelineRequest {
+            counters: vec![Counter::parse("task-clock").unwrap()],
+            step_ns: INTERVAL_NS,
+            threads: true,
+        };
+        let everything = MoreRecords {
+            waits: true,
+            syscalls: true,
+            off_cpu: true,
+            events: BTreeSet::from([faults]),
+        };
+        let looks = Looks {
+            sampled_ns: 50_000_000,
+            measures: true,
+        };
+        let (name, on) = (String::clone, &service.runtime);
+        let looking = async {
+            Ok::<_, SessionError>(Self {
+                service,
+                latency: handle.watch_latency(USER, name(&timed), INTERVAL_NS).await?,
+                spans: handle
+                    .watch_spans(USER, name(&timed), INTERVAL_NS, slowest(10))
+                    .await?,
+                timeline: handle.watch_timeline(USER, name(&timed), counters).await?,
+                divided: handle.watch_latency(USER, name(&divided), INTERVAL_NS).await?,
+                trace: handle.watch_trace(USER, name(&traced)).await?,
+                traced: handle
+                    .watch_records(USER, name(&traced), MoreRecords::default())
+                    .await?,
+                explain: handle.watch_explain(USER, name(&explained), INTERVAL_NS).await?,
+                flame: handle
+                    .watch_flame(USER, name(&sampled), INTERVAL_NS, flame)
+                    .await?,
+                faults: handle
+                    .watch_flame(USER, name(&sampled), INTERVAL_NS, of_faults)
+                    .await?,
+                calls: handle
+                    .watch_syscalls(USER, name(&sampled), INTERVAL_NS, Grouping::Function)
+                    .await?,
+                waits: handle.watch_waits(USER, name(&sampled), INTERVAL_NS).await?,
+                recorded: handle.watch_records(USER, name(&sampled), everything).await?,
+                // What it counts is counted while the process is no longer what it was, or is refused.
+                estimate: on.spawn({
+                    let (handle, new) = (handle.clone(), Estimated::New(Box::new(of_function())));
+                    async move { handle.estimate(USER, new, looks).await }
+                }),
+                sessions: vec![timed, traced, divided, explained, sampled],
+            })
+        };
+        on.block_on(looking).unwrap()
+    }
+
+    /// The last picture of a view, whose session has ended.
+    fn last<P: Ends>(&self, mut pictures: Pictures<P>) -> Arc<P> {
+        self.service
+            .until(&mut pictures, |picture| picture.ended().is_some())
+    }
+
+    /// Ends the sessions; what was seen of the function, and of programs of these names.
+    fn end(mut self, images: &[&str]) -> Glance {
+        let (handle, on) = (&self.service.handle, &self.service.runtime);
+        for name in std::mem::take(&mut self.sessions) {
+            // It may be over.
+            let _ = on.block_on(handle.end(USER, name));
+        }
+        let mut seen = Glance::default();
+        for (view, pictures) in [
+            ("latency", self.latency.clone()),
+            ("latency by value", self.divided.clone()),
+        ] {
+            let functions = &self.last(pictures).functions;
+            let calls = functions.iter().map(|function| ended(function) + function.open);
+            seen.calls.push((view, calls.sum()));
+        }
+        let spans = self.last(self.spans.clone());
+        seen.calls.push(("spans", spans.calls + spans.spans.len() as u64));
+        seen.frames("spans", &*spans.frames, images);
+        seen.calls
+            .push(("explain", self.last(self.explain.clone()).calls));
+        for (view, pictures) in [
+            ("flame", self.flame.clone()),
+            ("flame of faults", self.faults.clone()),
+        ] {
+            let picture = self.last(pictures);
+            let times = [Side::Inside, Side::Outside].map(|side| time_under(&picture, side, "became_fn").0);
+            seen.of_others.push((view, times.iter().sum()));
+            seen.frames(view, &*picture.frames, images);
+        }
+        let calls = self.last(self.calls.clone());
+        let others = calls.calls.iter().filter(|call| call.call.number == OTHER_CALL);
+        let others = others.map(|call| call.all.calls + call.open);
+        seen.of_others.push(("syscalls", others.sum()));
+        seen.frames("syscalls", &*calls.frames, images);
+        seen.frames("waits", &*self.last(self.waits.clone()).frames, images);
+        while let Some(bucket) = self.timeline.blocking_recv() {
+            seen.calls.push(("timeline", bucket.calls.unwrap_or(0)));
+        }
+        while let Some(batch) = self.trace.blocking_recv() {
+            seen.calls
+                .push(("trace", batch.reached + batch.hits.len() as u64));
+            seen.frames("trace", batch.frames.iter().map(|(_, frame)| frame), images);
+        }
+        let all = |batches: &mut mpsc::Receiver<RecordBatch>| {
+            let mut all = Vec::new();
+            while let Some(batch) = batches.blocking_recv() {
+                all.push(batch);
+            }
+            all
+        };
+        seen.records("record of hits", &all(&mut self.traced), images);
+        seen.records("record", &all(&mut self.recorded), images);
+        if let Ok(estimate) = on.block_on(self.estimate).unwrap() {
+            let places = estimate.steps.iter().flat_map(|step| &step.places);
+            let hits = places.map(|place| place.hits.unwrap_or(0) + place.samples_inside.unwrap_or(0));
+            seen.calls.push(("dry run", hits.sum()));
+        }
+        seen
+    }
+}
+
+/// The views that have shown something.
+fn showing(seen: &Seen) -> BTreeSet<&'static str> {
+    let showing = seen.iter().filter(|(_, number)| *number > 0);
+    showing.map(|(view, _)| *view).collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
+    if small_scale() {
+        return skipped("an emulated machine takes too long to attach");
+    }
+    let flips = if long_scale() { 10_000 } else { 240 };
+    let programs = Programs::new("flips");
+    let own = programs.own();
+    let mut others = vec![
+        programs.copy("setuid", [0, 0], 0o4755),
+        programs.copy("setgid", [0, 42], 0o2755),
+        programs.copy("unreadable", [0, 0], 0o711),
+    ];
+    match programs.copy_with_capability() {
+        Ok(capable) => others.push(capable),
+        Err(error) => println!("no file can have capabilities here: {error}"),
+    }
+    let images: Vec<&str> = others
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap())
+        .collect();
+    let paths: Vec<&str> = others.iter().map(|path| path.to_str().unwrap()).collect();
+    // Frames are this test's alone. Root looks at another process, so that programs are not loaded over and over.
+    let service = Service::own();
+    let mut beside = Fixture::start("idle", &[]);
+    let kept = service.attach(beside.pid(), "").unwrap();
+    let mut command = Command::new(&own);
+    command.args(["flips", &paths.join(":"), &flips.to_string()]);
+    let mut target = Fixture::start_by(command.uid(USER.uid).gid(USER.gid));
+    target.say("go");
+    let (mut rounds, mut showing_own) = (0_u64, BTreeSet::new());
+    while target.line() == "waiting" {
+        // The programs that have more rights call the first of these, the other one the second.
+        let function = ["l64a", "a64l"][usize::from(rounds % 3 == 2)];
+        let looking = Looking::at(&service, target.pid(), function);
+        target.say("go");
+        std::thread::sleep(Duration::from_millis(rounds * 7 % 60));
+        let seen = looking.end(&images);
+        if function == "a64l" {
+            showing_own.extend(showing(&seen.calls));
+        } else {
+            assert_eq!(showing(&seen.calls), BTreeSet::new(), "{seen:?}");
+        }
+        assert_eq!(showing(&seen.of_others), BTreeSet::new(), "{seen:?}");
+        rounds += 1;
+    }
+    assert!(target.output.ends_with("flipped\n"), "{}", target.output);
+    println!(
+        "{flips} programs with more rights ({}), attached to {rounds} times; its own calls were shown by: {}",
+        images.join(", "),
+        Vec::from_iter(showing_own.clone()).join(", ")
+    );
+    for view in [
+        "latency",
+        "latency by value",
+        "trace",
+        "record of hits",
+        "timeline",
+    ] {
+        assert!(showing_own.contains(view), "{view} shows nothing at all");
+    }
+    assert_eq!(target.finish().status, Some(0));
+    service.end(&kept);
+    beside.say("go");
+    assert_eq!(beside.finish().status, Some(0));
+}
