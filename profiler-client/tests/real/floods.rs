@@ -351,7 +351,7 @@ impl Root {
         assert!(picture.is_some());
         let interval = Some(prost_types::Duration {
             seconds: 0,
-            nanos: 10_000_000,
+            nanos: 50_000_000,
         });
         let request = v1::WatchFlameRequest {
             session: name.clone(),

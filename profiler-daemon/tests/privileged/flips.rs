@@ -87,13 +87,13 @@ struct Looking<'s> {
     divided: Pictures<LatencyPicture>,
     trace: mpsc::Receiver<TraceBatch>,
     traced: mpsc::Receiver<RecordBatch>,
-    explain: Pictures<ExplainPicture>,
+    explain: Option<Pictures<ExplainPicture>>,
     flame: Pictures<FlamePicture>,
     faults: Pictures<FlamePicture>,
     calls: Pictures<SyscallsPicture>,
     waits: Pictures<WaitsPicture>,
     recorded: mpsc::Receiver<RecordBatch>,
-    estimate: JoinHandle<Result<Estimate, SessionError>>,
+    estimate: Option<JoinHandle<Result<Estimate, SessionError>>>,
 }
 
 fn capture(purpose: Purpose, stack: bool) -> Capture {
@@ -106,8 +106,9 @@ fn capture(purpose: Purpose, stack: bool) -> Capture {
 }
 
 impl<'s> Looking<'s> {
-    /// Begins to look at a process, which waits for a line, and at its calls of a function.
-    fn at(service: &'s Service, pid: u32, function: &str) -> Self {
+    /// Begins to look at a process, which waits for a line, and at its calls of a function; with `slow` also by what takes longer to
+    /// begin than all else.
+    fn at(service: &'s Service, pid: u32, function: &str, slow: bool) -> Self {
         let handle = &service.handle;
         let create = |request: NewSession| {
             let created = service.runtime.block_on(handle.create(USER, request));
@@ -123,9 +124,11 @@ impl<'s> Looking<'s> {
             capture: Some(capture(Purpose::Divided, false)),
             ..of_function()
         });
-        let explained = create(NewSession {
-            explain: true,
-            ..of_function()
+        let explained = slow.then(|| {
+            create(NewSession {
+                explain: true,
+                ..session_of(pid, &format!("{function}[> 1us]"))
+            })
         });
         let sampled = create(session_of(pid, ""));
         let faults = Event::parse("page-faults", None, 99).unwrap();
@@ -163,7 +166,10 @@ impl<'s> Looking<'s> {
                 traced: handle
                     .watch_records(USER, name(&traced), MoreRecords::default())
                     .await?,
-                explain: handle.watch_explain(USER, name(&explained), INTERVAL_NS).await?,
+                explain: match &explained {
+                    Some(explained) => Some(handle.watch_explain(USER, name(explained), INTERVAL_NS).await?),
+                    None => None,
+                },
                 flame: handle
                     .watch_flame(USER, name(&sampled), INTERVAL_NS, flame)
                     .await?,
@@ -176,11 +182,14 @@ impl<'s> Looking<'s> {
                 waits: handle.watch_waits(USER, name(&sampled), INTERVAL_NS).await?,
                 recorded: handle.watch_records(USER, name(&sampled), everything).await?,
                 // What it counts is counted while the process is no longer what it was, or is refused.
-                estimate: on.spawn({
+                estimate: slow.then(|| {
                     let (handle, new) = (handle.clone(), Estimated::New(Box::new(of_function())));
-                    async move { handle.estimate(USER, new, looks).await }
+                    on.spawn(async move { handle.estimate(USER, new, looks).await })
                 }),
-                sessions: vec![timed, traced, divided, explained, sampled],
+                sessions: [timed, traced, divided, sampled]
+                    .into_iter()
+                    .chain(explained)
+                    .collect(),
             })
         };
         on.block_on(looking).unwrap()
@@ -211,8 +220,9 @@ impl<'s> Looking<'s> {
         let spans = self.last(self.spans.clone());
         seen.calls.push(("spans", spans.calls + spans.spans.len() as u64));
         seen.frames("spans", &*spans.frames, images);
-        seen.calls
-            .push(("explain", self.last(self.explain.clone()).calls));
+        if let Some(explain) = self.explain.clone() {
+            seen.calls.push(("explain", self.last(explain).calls));
+        }
         for (view, pictures) in [
             ("flame", self.flame.clone()),
             ("flame of faults", self.faults.clone()),
@@ -245,7 +255,9 @@ impl<'s> Looking<'s> {
         };
         seen.records("record of hits", &all(&mut self.traced), images);
         seen.records("record", &all(&mut self.recorded), images);
-        if let Ok(estimate) = on.block_on(self.estimate).unwrap() {
+        let estimate = self.estimate.map(|estimate| on.block_on(estimate).unwrap());
+        // It may have been refused.
+        if let Some(Ok(estimate)) = estimate {
             let places = estimate.steps.iter().flat_map(|step| &step.places);
             let hits = places.map(|place| place.hits.unwrap_or(0) + place.samples_inside.unwrap_or(0));
             seen.calls.push(("dry run", hits.sum()));
@@ -266,7 +278,7 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
     if small_scale() {
         return skipped("an emulated machine takes too long to attach");
     }
-    let flips = if long_scale() { 10_000 } else { 240 };
+    let flips = if long_scale() { 10_016 } else { 256 };
     let programs = Programs::new("flips");
     let own = programs.own();
     let mut others = vec![
@@ -295,9 +307,9 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
     while target.line() == "waiting" {
         // The programs that have more rights call the first of these, the other one the second.
         let function = ["l64a", "a64l"][usize::from(rounds % 3 == 2)];
-        let looking = Looking::at(&service, target.pid(), function);
+        let looking = Looking::at(&service, target.pid(), function, rounds % 4 == 2);
         target.say("go");
-        std::thread::sleep(Duration::from_millis(rounds * 7 % 60));
+        std::thread::sleep(Duration::from_millis(rounds * 37 % 150));
         let seen = looking.end(&images);
         if function == "a64l" {
             showing_own.extend(showing(&seen.calls));
