@@ -33,7 +33,7 @@ use tonic::{
 
 use super::{
     daemon::Daemon,
-    fixture::{self, long_scale},
+    fixture::{self, Fixture, long_scale},
     skipped, split_off,
     users::{NOBODY, OfNobody, Open, connect_as_nobody, memory_of, sparse_library},
     verbs::{busy, unharmed},
@@ -48,9 +48,9 @@ const LEFT_KIB: u64 = 16 << 10;
 /// How long a session stays that nobody watches.
 const LEASE: Option<prost_types::Duration> = Some(prost_types::Duration { seconds: 1, nanos: 0 });
 /// Connections that the user makes in a minute.
-const CONNECTIONS: u64 = 10_000;
+const CONNECTIONS: u32 = 10_000;
 /// Those that are made at once.
-const CONNECTIONS_AT_ONCE: usize = 200;
+const CONNECTIONS_AT_ONCE: u32 = 200;
 
 /// A service's clients on one connection.
 #[derive(Clone)]
@@ -128,11 +128,12 @@ impl Drop for Silent {
 }
 
 /// What the user does, until it is over.
+#[derive(Default)]
 struct Flood {
-    over: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-    refused: Arc<AtomicU64>,
-    connections: Arc<AtomicU64>,
+    over: AtomicBool,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    connections: AtomicU64,
 }
 
 impl Flood {
@@ -280,7 +281,7 @@ impl Flood {
     fn connect(&self, socket: &std::path::Path) {
         while !self.is_over() {
             let socket = socket.to_owned();
-            let made = std::thread::spawn(move || connect_as_nobody(&socket, CONNECTIONS_AT_ONCE));
+            let made = std::thread::spawn(move || connect_as_nobody(&socket, CONNECTIONS_AT_ONCE as usize));
             let made = made.join().unwrap();
             self.connections.fetch_add(made.len() as u64, Relaxed);
             // Ten thousand a minute.
@@ -300,6 +301,16 @@ struct Root {
 }
 
 impl Root {
+    async fn of(daemon: &Daemon, targets: &Targets) -> Self {
+        let root = std::os::unix::net::UnixStream::connect(&daemon.socket).unwrap();
+        Self {
+            clients: Clients::on(root).await,
+            pid: targets.of_root.pid(),
+            longest: BTreeMap::new(),
+            requests: 0,
+        }
+    }
+
     async fn timed<T>(&mut self, what: &'static str, answer: impl Future<Output = Result<T, Status>>) -> T {
         let begin = Instant::now();
         let answer = tokio::time::timeout(PATIENCE, answer).await;
@@ -383,6 +394,104 @@ impl Root {
     }
 }
 
+/// What the user looks at, and what root does.
+struct Targets {
+    hot: OfNobody,
+    /// With libraries that are nearly all holes.
+    sparse: OfNobody,
+    /// With files beside it that never answer.
+    silent: OfNobody,
+    of_root: Fixture,
+}
+
+impl Targets {
+    fn start(open: &Open) -> Self {
+        let libraries: Vec<String> = (0..8).map(|number| sparse_library(open, number)).collect();
+        let (program, debug) = split_off::stripped(&open.0, "latencies");
+        chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
+        // Its debug information is looked for in a folder beside it, too.
+        std::fs::remove_file(open.0.path().join(debug)).unwrap();
+        let mut silent = Command::new(&program);
+        silent.args(["1000000", "1", "spin"]);
+        Self {
+            hot: OfNobody::run(Command::new(open.copy(&fixture::directory().join("hot")))),
+            sparse: OfNobody::start_with(open, &libraries.join(" ")),
+            silent: OfNobody::run(silent),
+            of_root: busy(),
+        }
+    }
+}
+
+impl Flood {
+    /// What the user does on these connections; with what never answers after such a time, if at all.
+    fn begin(
+        self: &Arc<Self>,
+        users: &[Clients],
+        targets: &Targets,
+        silent_after: Option<Duration>,
+    ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let mut own = users.iter().cycle().cloned();
+        let mut next = || own.next().unwrap();
+        let flood = || Arc::clone(self);
+        tasks.spawn(flood().sessions(next(), targets.hot.0.id()));
+        for _ in 0..12 {
+            tasks.spawn(flood().functions(next(), targets.sparse.0.id()));
+        }
+        for _ in 0..4 {
+            tasks.spawn(flood().lists(next(), targets.hot.0.id()));
+        }
+        if let Some(after) = silent_after {
+            tasks.spawn(flood().silent(next(), targets.silent.0.id(), after));
+        }
+        tasks
+    }
+
+    /// Lets the user do all that for so long, while root asks; says how long root's requests took.
+    fn run(
+        daemon: &Daemon,
+        runtime: &Runtime,
+        targets: &Targets,
+        length: Duration,
+        silent_after: Option<Duration>,
+    ) {
+        let flood = Arc::new(Self::default());
+        let socket = daemon.socket.clone();
+        let streams = std::thread::spawn(move || connect_as_nobody(&socket, 8))
+            .join()
+            .unwrap();
+        let connecting = std::thread::spawn({
+            let (flood, socket) = (Arc::clone(&flood), daemon.socket.clone());
+            move || flood.connect(&socket)
+        });
+        let root = runtime.block_on(async {
+            let mut users = Vec::new();
+            for stream in streams {
+                users.push(Clients::on(stream).await);
+            }
+            let mut tasks = flood.begin(&users, targets, silent_after);
+            let mut root = Root::of(daemon, targets).await;
+            let begin = Instant::now();
+            while begin.elapsed() < length {
+                root.ask().await;
+            }
+            flood.over.store(true, Relaxed);
+            // Those that wait for what never answers go with their connections.
+            drop(users);
+            tasks.shutdown().await;
+            root
+        });
+        connecting.join().unwrap();
+        println!(
+            "the user: {} requests answered, {} refused, {} connections",
+            flood.answered.load(Relaxed),
+            flood.refused.load(Relaxed),
+            flood.connections.load(Relaxed)
+        );
+        println!("{}", root.said());
+    }
+}
+
 /// The daemon's memory, in KiB, once it stays as it is.
 fn settled(daemon: &Daemon) -> u64 {
     let memory = || memory_of(daemon.pid(), "RssAnon");
@@ -401,93 +510,31 @@ fn settled(daemon: &Daemon) -> u64 {
 #[test]
 #[ignore = "needs root"]
 fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
-    let length = Duration::from_secs(if long_scale() { 60 } else { 6 });
+    let length = Duration::from_secs(if long_scale() { 60 } else { 5 });
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();
     let open = Open::new();
-    let libraries: Vec<String> = (0..8).map(|number| sparse_library(&open, number)).collect();
-    let sparse = OfNobody::start_with(&open, &libraries.join(" "));
-    let hot = OfNobody::run(Command::new(open.copy(&fixture::directory().join("hot"))));
-    let (program, debug) = split_off::stripped(&open.0, "latencies");
-    chown(&program, Some(NOBODY), Some(NOBODY)).unwrap();
-    // Its debug information is looked for in a folder beside it, too.
-    std::fs::remove_file(open.0.path().join(debug)).unwrap();
+    let targets = Targets::start(&open);
     let silent_folder = Silent::at(open.0.path().join(".debug"));
     if silent_folder.is_none() {
         skipped("no files that never answer: there is no FUSE here");
     }
-    let mut command = Command::new(&program);
-    command.args(["1000000", "1", "spin"]);
-    let silent = OfNobody::run(command);
-    let target = busy();
     let daemon = Daemon::start();
     let runtime = Runtime::new().unwrap();
-    let flood = |length: Duration, is_silent: bool| {
-        let flood = Arc::new(Flood {
-            over: Arc::default(),
-            answered: Arc::default(),
-            refused: Arc::default(),
-            connections: Arc::default(),
-        });
-        let socket = daemon.socket.clone();
-        let streams = std::thread::spawn(move || connect_as_nobody(&socket, 8))
-            .join()
-            .unwrap();
-        let connecting = std::thread::spawn({
-            let (flood, socket) = (Arc::clone(&flood), daemon.socket.clone());
-            move || flood.connect(&socket)
-        });
-        let root = runtime.block_on(async {
-            let mut users = Vec::new();
-            for stream in streams {
-                users.push(Clients::on(stream).await);
-            }
-            let mut tasks = JoinSet::new();
-            let mut own = users.iter().cycle().cloned();
-            let mut next = || own.next().unwrap();
-            let (hot, sparse, silent) = (hot.0.id(), sparse.0.id(), silent.0.id());
-            tasks.spawn(Arc::clone(&flood).sessions(next(), hot));
-            for _ in 0..12 {
-                tasks.spawn(Arc::clone(&flood).functions(next(), sparse));
-            }
-            for _ in 0..4 {
-                tasks.spawn(Arc::clone(&flood).lists(next(), hot));
-            }
-            if is_silent {
-                tasks.spawn(Arc::clone(&flood).silent(next(), silent, length * 2 / 3));
-            }
-            let root = std::os::unix::net::UnixStream::connect(&daemon.socket).unwrap();
-            let mut root = Root {
-                clients: Clients::on(root).await,
-                pid: target.pid(),
-                longest: BTreeMap::new(),
-                requests: 0,
-            };
-            let begin = Instant::now();
-            while begin.elapsed() < length {
-                root.ask().await;
-            }
-            flood.over.store(true, Relaxed);
-            // Those that wait for what never answers go with their connections.
-            drop(users);
-            tasks.shutdown().await;
-            root
-        });
-        flood.over.store(true, Relaxed);
-        connecting.join().unwrap();
-        println!(
-            "the user: {} requests answered, {} refused, {} connections",
-            flood.answered.load(Relaxed),
-            flood.refused.load(Relaxed),
-            flood.connections.load(Relaxed)
-        );
-        println!("{}", root.said());
-    };
-    // What is loaded and read once stays.
-    flood(Duration::from_secs(2), false);
+    let alone = runtime.block_on(async {
+        let mut root = Root::of(&daemon, &targets).await;
+        for _ in 0..2 {
+            root.ask().await;
+        }
+        root.said()
+    });
+    println!("alone, {alone}");
+    // What is read once is kept, and the allocator keeps what it had to have at once.
+    Flood::run(&daemon, &runtime, &targets, length, None);
     let before = settled(&daemon);
-    flood(length, silent_folder.is_some());
+    let silent_after = silent_folder.as_ref().map(|_| length * 2 / 3);
+    Flood::run(&daemon, &runtime, &targets, length, silent_after);
     let peak = memory_of(daemon.pid(), "VmHWM");
     drop(silent_folder);
     let left = settled(&daemon);
@@ -495,7 +542,6 @@ fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
     assert!(peak <= PEAK_KIB, "{peak} KiB");
     assert_eq!(daemon.sessions().len(), 0);
     assert!(left <= before + before / 10 + LEFT_KIB, "{left} KiB of {before}");
-    drop((sparse, hot, silent));
-    unharmed(target);
+    unharmed(targets.of_root);
     assert_eq!(daemon.stop(), Some(0));
 }
