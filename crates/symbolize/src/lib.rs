@@ -77,5 +77,5 @@ pub use name::demangle;
 pub use reason::Reason;
 pub use space::Generation;
 pub use symbolizer::Symbolizer;
-pub use tasks::name_of_thread;
+pub use tasks::{UNKNOWN_TASK, name_of_thread};
 pub use word::Word;

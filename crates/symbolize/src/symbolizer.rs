@@ -75,11 +75,18 @@ impl Symbolizer {
         self.resolve(pid, address, Detail::Function, now_ns, out);
     }
 
-    /// Reads what a process has mapped, and opens the files, while it is there: it may end before its first stack is named.
+    /// Reads what a process and its threads are called and what it has mapped, and opens the files, while it is there: it may end before
+    /// its first stack is named.
     pub fn meet(&mut self, pid: u32, now_ns: u64) {
+        self.meet_tasks(pid, now_ns);
         for address in self.space(pid).begins(now_ns) {
             self.resolve_user_lines(pid, address, now_ns, &mut Vec::new());
         }
+    }
+
+    /// Reads what a process and its threads are called, at most once a second: one that ends before its stacks are named has its name.
+    pub fn meet_tasks(&mut self, pid: u32, now_ns: u64) {
+        self.tasks.meet(pid, now_ns, &mut self.frames);
     }
 
     /// As [`Self::resolve_user`], with the lines that run in place of those of the declarations: of a function that
@@ -336,6 +343,7 @@ impl Symbolizer {
     /// Drops what is known of a process: it has ended or exec'd.
     pub fn forget(&mut self, pid: u32) {
         self.spaces.remove(&pid);
+        self.tasks.forget(pid);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{self, File},
     hash::Hash,
     io::{self, Read as _},
 };
@@ -17,30 +17,100 @@ const THREAD: &str = "[thread]";
 /// The module of a command line's frame.
 const PROCESS: &str = "[process]";
 /// What a thread or process is called that was gone before it was looked at.
-const UNKNOWN: &str = "[unknown]";
+pub const UNKNOWN_TASK: &str = "[unknown]";
 /// Most threads, and most processes, that are told apart at a time; then they are all looked up anew.
 const TASKS_MAX: usize = 1 << 16;
 /// Names older than this are read again, in ns.
 const AGE_MAX_NS: u64 = 1_000_000_000;
+/// So long after it was seen last, the name of a thread that has ended is kept: its records may be on their way.
+const MET_MAX_NS: u64 = 60_000_000_000;
+/// So often the name of a thread is read that is seen: it may have set it only after it began.
+const MET_READS: u8 = 2;
 
 struct Known {
     frame: FrameId,
     read_at_ns: u64,
 }
 
+/// A thread that was seen while it was there.
+struct Met {
+    name: String,
+    /// How often its name was read.
+    reads: u8,
+    seen_at_ns: u64,
+}
+
 /// The frames of threads and command lines.
 #[derive(Default)]
 pub(super) struct Tasks {
+    /// Threads that were there when their process was looked at: of one that ends before it is sampled, the name is known.
+    met: HashMap<(u32, u32), Met>,
+    /// When processes were looked at last.
+    met_at_ns: HashMap<u32, u64>,
     threads: HashMap<(u32, u32), Known>,
     names: HashMap<(u32, u32), Known>,
     processes: HashMap<u32, Known>,
 }
 
 impl Tasks {
+    /// Looks what a process and its threads are called, at most once a second.
+    pub fn meet(&mut self, tgid: u32, now_ns: u64, frames: &mut Frames) {
+        let met_at_ns = self.met_at_ns.get(&tgid).copied();
+        if met_at_ns.is_some_and(|met_at_ns| now_ns.saturating_sub(met_at_ns) < AGE_MAX_NS) {
+            return;
+        }
+        if self.met_at_ns.len() >= TASKS_MAX {
+            self.met_at_ns.clear();
+        }
+        self.met_at_ns.insert(tgid, now_ns);
+        let Ok(threads) = fs::read_dir(format!("/proc/{tgid}/task")) else {
+            // It is gone, and what is known of it is needed for what it did last.
+            return;
+        };
+        self.process(tgid, now_ns, frames);
+        for thread in threads.flatten() {
+            let tid = thread.file_name().to_str().and_then(|tid| tid.parse().ok());
+            let Some(tid) = tid else { continue };
+            self.meet_thread(tgid, tid, now_ns);
+        }
+        self.met
+            .retain(|_, met| now_ns.saturating_sub(met.seen_at_ns) < MET_MAX_NS);
+    }
+
+    fn meet_thread(&mut self, tgid: u32, tid: u32, now_ns: u64) {
+        let reads = match self.met.get_mut(&(tgid, tid)) {
+            Some(met) => {
+                met.seen_at_ns = now_ns;
+                met.reads
+            }
+            None => 0,
+        };
+        if reads < MET_READS
+            && let Some(name) = name_of_thread(tgid, tid)
+        {
+            if self.met.len() >= TASKS_MAX {
+                self.met.clear();
+            }
+            let met = Met {
+                name,
+                reads: reads + 1,
+                seen_at_ns: now_ns,
+            };
+            self.met.insert((tgid, tid), met);
+        }
+    }
+
+    /// Forgets what threads of a process were called when it was looked at.
+    pub fn forget(&mut self, tgid: u32) {
+        self.met_at_ns.remove(&tgid);
+        self.met.retain(|(of, _), _| *of != tgid);
+    }
+
     /// The frame of a thread: its name and its number on the host.
     pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64, frames: &mut Frames) -> FrameId {
+        let met = &self.met;
         look_up(&mut self.threads, (tgid, tid), now_ns, |known| {
-            let Some(name) = thread_name(tgid, tid, known.is_some()) else {
+            let Some(name) = thread_name(tgid, tid, known.is_some(), met) else {
                 return known.unwrap_or(FrameId::OTHER);
             };
             frames.intern(Frame::named(&format!("{name} ({tid})"), &THREAD.into(), false))
@@ -49,8 +119,9 @@ impl Tasks {
 
     /// The frame of threads that are called like a thread, but for the number at the end: `worker-*`.
     pub fn threads_like(&mut self, tgid: u32, tid: u32, now_ns: u64, frames: &mut Frames) -> FrameId {
+        let met = &self.met;
         look_up(&mut self.names, (tgid, tid), now_ns, |known| {
-            let Some(name) = thread_name(tgid, tid, known.is_some()) else {
+            let Some(name) = thread_name(tgid, tid, known.is_some(), met) else {
                 return known.unwrap_or(FrameId::OTHER);
             };
             frames.intern(Frame::named(&without_number(&name), &THREAD.into(), false))
@@ -63,12 +134,12 @@ impl Tasks {
             let read = read(&format!("/proc/{tgid}/cmdline"));
             let line = match (read, known) {
                 (Err(_), Some(known)) => return known,
-                (Err(_), None) => UNKNOWN.to_owned(),
+                (Err(_), None) => UNKNOWN_TASK.to_owned(),
                 (Ok(line), _) => command(line),
             };
             let line = if line.is_empty() {
                 self::read(&format!("/proc/{tgid}/comm")).map_or_else(
-                    |_| UNKNOWN.to_owned(),
+                    |_| UNKNOWN_TASK.to_owned(),
                     |name| text(name.strip_suffix(b"\n").unwrap_or(&name)),
                 )
             } else {
@@ -79,10 +150,13 @@ impl Tasks {
     }
 }
 
-/// What a thread is called; `None` where it is gone and was known before.
-fn thread_name(tgid: u32, tid: u32, is_known: bool) -> Option<String> {
+/// What a thread is called, or was when its process was looked at; `None` where it is gone and was known before.
+fn thread_name(tgid: u32, tid: u32, is_known: bool, met: &HashMap<(u32, u32), Met>) -> Option<String> {
     match name_of_thread(tgid, tid) {
-        None if !is_known => Some(UNKNOWN.to_owned()),
+        None if !is_known => {
+            let met = met.get(&(tgid, tid));
+            Some(met.map_or_else(|| UNKNOWN_TASK.to_owned(), |met| met.name.clone()))
+        }
         name => name,
     }
 }
@@ -196,7 +270,42 @@ mod tests {
         assert_eq!(tasks.thread(pid, pid, later, &mut frames), before.0);
         assert_eq!(tasks.process(pid, later, &mut frames), before.1);
         let unknown = Tasks::default().process(pid, 0, &mut frames);
-        assert_eq!(&*frames.table()[unknown.0 as usize].function, UNKNOWN);
+        assert_eq!(&*frames.table()[unknown.0 as usize].function, UNKNOWN_TASK);
+    }
+
+    #[test]
+    fn threads_that_were_there_have_their_names_though_they_end_before_they_are_looked_at() {
+        let (mut tasks, mut frames) = (Tasks::default(), Frames::default());
+        let pid = std::process::id();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("ends early".to_owned());
+        let thread = thread.spawn(move || {
+            tell.send(own_tid()).unwrap();
+            ended.recv().unwrap();
+        });
+        let tid = told.recv().unwrap();
+        tasks.meet(pid, 0, &mut frames);
+        end.send(()).unwrap();
+        thread.unwrap().join().unwrap();
+        // It is joined a moment before the kernel has taken it away.
+        while name_of_thread(pid, tid).is_some() {
+            std::thread::yield_now();
+        }
+        let mut name = |tasks: &mut Tasks| {
+            let frame = tasks.thread(pid, tid, AGE_MAX_NS, &mut frames);
+            frames.table()[frame.0 as usize].function.to_string()
+        };
+        assert_eq!(name(&mut tasks), format!("ends early ({tid})"));
+        assert_eq!(name(&mut Tasks::default()), format!("{UNKNOWN_TASK} ({tid})"));
+
+        // Its number may be another's one day.
+        tasks.threads.clear();
+        tasks.meet(pid, MET_MAX_NS, &mut Frames::default());
+        assert!(!tasks.met.contains_key(&(pid, tid)));
+        assert!(tasks.met.contains_key(&(pid, pid)));
+        tasks.forget(pid);
+        assert!(tasks.met.is_empty());
     }
 
     #[test]

@@ -408,6 +408,7 @@ fn run(
                 wanted,
                 now_ns,
             } => {
+                meet_tasks(&mut symbolizer, &records, wanted, now_ns);
                 let mut named = Vec::with_capacity(records.len());
                 for record in records {
                     name(
@@ -436,6 +437,28 @@ fn run(
                     return;
                 }
             }
+        }
+    }
+}
+
+/// Looks what the threads of samples are called, where that is wanted, before their stacks are named: that may take long, and threads end
+/// meanwhile.
+fn meet_tasks(symbolizer: &mut Symbolizer, records: &[Record], wanted: Wanted, now_ns: u64) {
+    let by_task = [Grouping::Thread, Grouping::Process];
+    if !wanted.tasks && !by_task.into_iter().any(|by| wanted.groupings.contain(by)) {
+        return;
+    }
+    let mut last = None;
+    for record in records {
+        let (tgid, tid) = match record {
+            Record::Sample { tgid, tid, .. } => (*tgid, *tid),
+            Record::OffCpu(interval) => (interval.tgid, interval.tid),
+            _ => continue,
+        };
+        if last != Some((tgid, tid)) {
+            symbolizer.meet_tasks(tgid, now_ns);
+            symbolizer.thread(tgid, tid, now_ns);
+            last = Some((tgid, tid));
         }
     }
 }

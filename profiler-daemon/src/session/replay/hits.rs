@@ -10,7 +10,7 @@ use std::{
 
 use profiler_aggregate::{ThreadId, threshold::Band};
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
-use profiler_symbolize::{Frame, FrameId};
+use profiler_symbolize::{Frame, FrameId, UNKNOWN_TASK};
 use tokio::sync::mpsc;
 
 use super::{
@@ -211,11 +211,11 @@ impl Threads {
         }
     }
 
-    /// The name of one, which is a frame of the name with the number behind it.
+    /// The name of one, which is a frame of the name with the number behind it; none of one that had ended before it was looked at.
     pub fn name(&self, thread: ThreadId, frames: &[Frame]) -> Option<String> {
         let frame = frames.get(self.0.get(&thread)?.0 as usize)?;
         let name = frame.function.strip_suffix(&format!(" ({})", thread.tid))?;
-        Some(name.to_owned())
+        (name != UNKNOWN_TASK).then(|| name.to_owned())
     }
 
     /// The names of those that hits are of.
