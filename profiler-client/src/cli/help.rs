@@ -67,6 +67,7 @@ pub const RECORD: &str = help!(
   profiler record -p 4211 --off-cpu --costs page-faults -o d.profrec
   profiler flame --from d.profrec --off-cpu
   profiler flame --from d.profrec -e page-faults
+  profiler record -p 4211 --costs page-faults/period=16/,cycles/freq=499/ -o e.profrec
 
 A recording holds the data of flame graphs and latency: samples, the ends of
 calls in which samples were taken, and a histogram of durations. Which calls are
@@ -95,6 +96,7 @@ pub const DIFF: &str = help!(
   profiler diff monday.profrec tuesday.profrec 'handle_request[>= p95]'   the slow calls of each
   profiler diff a.profrec a.profrec --before ..30s --after 30s..          two parts of one recording
   profiler diff monday.profrec tuesday.profrec -o diff.svg
+  profiler diff monday.profrec tuesday.profrec -e page-faults             where pages are touched
 
 Shares of time are compared, so the two may differ in length; a percentile is each recording's
 own. A coloured box, or an interval without 0, is a finding. Intervals count calls, or without a scope

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod budget;
+pub mod costs;
 pub mod duration;
 pub mod endpoint;
 pub mod events;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     cli::request::Sides,
     state::{
-        flame::{FlameState, SideNames},
+        flame::{EventPace, FlameState, SideNames},
         latency::LatencyState,
         times::{ACTIVITIES, times},
         tree::{self, Tree},
@@ -107,6 +107,11 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
     } else {
         object["event"] = state.event.as_str().into();
         object["unit"] = state.unit.as_str().into();
+        match state.pace {
+            EventPace::Unknown => {}
+            EventPace::Period(period) => object["period"] = integer(period),
+            EventPace::Frequency(frequency_hz) => object["frequency_hz"] = frequency_hz.into(),
+        }
     }
     if let Some(before) = &state.before {
         let SideNames { inside, outside } = state.names();
@@ -416,6 +421,7 @@ mod tests {
     fn an_event_has_its_unit() {
         let mut state = sample();
         (state.event, state.unit) = ("page-faults".into(), "faults".into());
+        state.pace = EventPace::Period(16);
         let objects = parse(&flame(&state, Sides::Difference));
         assert_eq!(
             keys(&objects[0]),
@@ -434,8 +440,8 @@ mod tests {
         assert_eq!(objects[0]["weight"], 100);
         let last = objects.last().unwrap();
         assert_eq!(
-            (&last["event"], &last["unit"]),
-            (&json!("page-faults"), &json!("faults"))
+            (&last["event"], &last["unit"], &last["period"]),
+            (&json!("page-faults"), &json!("faults"), &json!(16))
         );
         assert!(last.get("times_ns").is_none() && last["lost"]["sample_ring_full"] == 3);
     }

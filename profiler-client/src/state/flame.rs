@@ -22,6 +22,8 @@ pub struct FlameState {
     pub event: String,
     /// What weights are numbers of; empty of time, where they are nanoseconds.
     pub unit: String,
+    /// How often stacks were taken at the event.
+    pub pace: EventPace,
     /// By the daemon's id for them.
     pub frames: HashMap<u32, v1::Frame>,
     /// By id. Parents have been there before their children; [`Self::order`] tells the order.
@@ -42,6 +44,28 @@ pub struct FlameState {
     pub dropped: u64,
     /// A snapshot has arrived.
     pub started: bool,
+}
+
+/// How often stacks are taken at an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventPace {
+    /// Of time, and where it is not known.
+    #[default]
+    Unknown,
+    /// Each so many of a thread.
+    Period(u64),
+    /// About so many a second of each thread.
+    Frequency(u32),
+}
+
+impl EventPace {
+    const fn of_message(period: u64, frequency_hz: u32) -> Self {
+        match (period, frequency_hz) {
+            (0, 0) => Self::Unknown,
+            (0, frequency_hz) => Self::Frequency(frequency_hz),
+            (period, _) => Self::Period(period),
+        }
+    }
 }
 
 /// What the two sides of a flame graph are called.
@@ -78,6 +102,8 @@ impl FlameState {
             times,
             event,
             unit,
+            period,
+            frequency_hz,
             before,
         } = message;
         if snapshot {
@@ -119,6 +145,7 @@ impl FlameState {
         self.by = v1::Grouping::try_from(by).unwrap_or_default();
         self.times = v1::Times::try_from(times).unwrap_or_default();
         (self.event, self.unit) = (event, unit);
+        self.pace = EventPace::of_message(period, frequency_hz);
         if cost.is_some() {
             self.cost = cost;
         }

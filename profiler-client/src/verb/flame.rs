@@ -29,7 +29,7 @@ use crate::{
         threshold, units,
     },
     state::{
-        flame::FlameState,
+        flame::{EventPace, FlameState},
         rename::rename,
         times::{ACTIVITIES, times},
         unresolved,
@@ -137,18 +137,25 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         }
         say(&request, &run);
         exported = send(collector.as_ref(), &state, &request, &about).await;
-        if state
-            .summary
-            .lost
-            .get("event_rate_limit")
-            .is_some_and(|lost| *lost > 0)
-        {
-            note(
-                "warning: there were too many events to sample each one, and some are missing: -c N samples every Nth, evenly.",
-            );
-        }
+        warn_of_too_many(&state, attached.session.recorded.is_some());
     }
     ended.with_export(state.started, exported)
+}
+
+/// Says how events are taken evenly, where some are missing because there were too many.
+fn warn_of_too_many(state: &FlameState, is_recorded: bool) {
+    let lost = state.summary.lost.get("event_rate_limit");
+    if lost.is_none_or(|lost| *lost == 0) {
+        return;
+    }
+    let evenly = if is_recorded {
+        format!("`record --costs {}/period=N/`", terminal(&state.event))
+    } else {
+        "-c N".to_owned()
+    };
+    note(&format!(
+        "warning: there were too many events to sample each one, and some are missing: {evenly} samples every Nth, evenly."
+    ));
 }
 
 /// What of the stacks is drawn.
@@ -256,6 +263,17 @@ fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Dura
         text.push_str(&format!(", {} drawn", units::weight(drawn, &state.unit)));
     }
     text.push_str(&format!(", {} samples", units::count(summary.samples)));
+    match state.pace {
+        EventPace::Unknown => {}
+        EventPace::Period(1) => text.push_str(" (a stack at each event)"),
+        EventPace::Period(period) => text.push_str(&format!(
+            " (a stack at one of {} events of each thread)",
+            units::count(period)
+        )),
+        EventPace::Frequency(frequency_hz) => {
+            text.push_str(&format!(" ({frequency_hz} stacks a second of each thread)"));
+        }
+    }
     if state.before.is_some() {
         let (after, before) = (units::count(summary.inside), units::count(summary.outside));
         text.push_str(&format!(", {after} drawn of after and {before} of before"));

@@ -940,6 +940,140 @@ fn recorded_time_off_the_cpu_is_that_of_all_threads_where_it_is_asked_for() {
 
 #[test]
 #[ignore = "needs root"]
+fn time_off_the_cpu_of_all_threads_goes_on_while_the_scope_of_a_recorded_session_is_edited() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let mut target = Fixture::start("offcpu", &["120".to_owned()]);
+    let pid = target.pid().to_string();
+    for name in ["all", "edited"] {
+        daemon
+            .profiler(&["session", "new", "-p", &pid, "--name", name])
+            .status(0);
+    }
+    let start = |session: &str, arguments: &[&str]| {
+        let arguments = [arguments, &["--session", session]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorder = start("edited", &["record", "-o", file, "--off-cpu"]);
+    let questions: [&[&str]; 2] = [&["--off-cpu"], &["--off-cpu", "--by", "thread"]];
+    let live = questions.map(|question| start("all", &[&["flame", "--json"], question].concat()));
+    let begin = Instant::now();
+    while watchers(&daemon) != [2, 1] {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
+    }
+    target.say("go");
+    for scope in ["nap", ""] {
+        daemon.profiler(&["scope", "set", "edited", scope]).status(0);
+    }
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+    recorder.end().status(0).says("a.profrec written");
+
+    let ask = |more: &[&str]| {
+        let asked = [&["flame", "--json", "--from", file, ""], more].concat();
+        run(profiler(&asked)).status(0).objects()
+    };
+    for (question, live) in questions.iter().zip(live) {
+        let (live, of_live) = stacks(&live.end().status(0).objects());
+        println!("{question:?}: {of_live}");
+        assert!(number(&of_live, "inside") > 100, "{of_live}");
+        assert_eq!(stacks(&ask(question)).0, live, "{question:?}");
+    }
+
+    // Numbers begin anew where the scope is edited. Parts that meet there, or have edits amid them, are the whole together.
+    let reader = Reader::open(File::open(&path).unwrap()).unwrap();
+    let chunks = reader.chunks().filter(|chunk| chunk.kind == Kind::Records);
+    let chunks: Vec<Chunk> = chunks.copied().collect();
+    let since_begin = |chunk: &Chunk| chunk.from_ns - chunks[0].from_ns;
+    let all: Vec<u64> = chunks[1..].iter().map(since_begin).collect();
+    let edits = chunks[1..].iter().filter(|chunk| chunk.begins_anew);
+    let edits: Vec<u64> = edits.map(since_begin).collect();
+    println!("edited after {edits:?} ns");
+    let (first, last) = (edits[0], edits[edits.len() - 1]);
+    assert!(edits.len() >= 2);
+    let before = all.iter().copied().filter(|at| *at < first);
+    let around = before.chain(all.iter().copied().filter(|at| *at > last));
+    let around: Vec<u64> = around.collect();
+    let whole = off_the_cpu(&ask(&["--off-cpu"]));
+    for cuts in [&edits[..], &edits[..1], &around, &all] {
+        let begins = std::iter::once(0).chain(cuts.iter().copied());
+        let ends = cuts.iter().map(|end_ns| format!("{end_ns}ns"));
+        let mut together: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+        for (begin_ns, end) in begins.zip(ends.chain([String::new()])) {
+            let time = format!("{begin_ns}ns..{end}");
+            let time = time.strip_prefix("0ns").unwrap_or(&time);
+            for (stack, [weight_ns, intervals]) in off_the_cpu(&ask(&["--off-cpu", "--time", time])) {
+                let sum = together.entry(stack).or_default();
+                *sum = [sum[0] + weight_ns, sum[1] + intervals];
+            }
+        }
+        assert_eq!(together, whole, "cut after {cuts:?} ns");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// This very process is the target. What the thread did is told once it has ended, of both.
+#[test]
+#[ignore = "needs root"]
+fn a_thread_that_ends_before_its_stack_is_named_has_its_name() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let (end, is_to_end) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::Builder::new().name("ends early".to_owned());
+    let thread = thread.spawn(move || {
+        is_to_end.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    let pid = std::process::id().to_string();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s"])
+        .status(0);
+    let start = |arguments: &[&str]| {
+        let arguments = [arguments, &["--session", "s"]].concat();
+        Running::start(through(&daemon.socket, &arguments))
+    };
+    let recorder = start(&["record", "-o", file, "--off-cpu"]);
+    let live = start(&["flame", "--json", "--off-cpu", "--by", "thread"]);
+    daemon.until_watched_by(2);
+    end.send(()).unwrap();
+    thread.unwrap().join().unwrap();
+    daemon.profiler(&["session", "end", "s"]).status(0);
+    recorder.end().status(0).says("a.profrec written");
+    let live = live.end().status(0).objects();
+    let asked = ["flame", "--json", "--from", file, "--off-cpu", "--by", "thread"];
+    let recorded = run(profiler(&asked)).status(0).objects();
+    for objects in [live, recorded] {
+        let (stacks, summary) = stacks(&objects);
+        let is_named = |stack: &&String| stack.contains("\"ends early (");
+        let of_thread = stacks.keys().filter(is_named).count();
+        println!("{of_thread} stacks of the thread: {summary}");
+        assert!(of_thread > 0, "{:?}", stacks.keys());
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Time and intervals by stack, be it that they go on.
+fn off_the_cpu(objects: &[Value]) -> BTreeMap<String, [u64; 2]> {
+    let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    for stack in objects.iter().filter(|object| object["type"] == "stack") {
+        let frames = stack["frames"].as_array().unwrap().iter();
+        let frames = frames.map(|frame| &frame["function"]);
+        let frames: Vec<&Value> = frames.filter(|function| *function != "[goes on]").collect();
+        let sum = sums.entry(format!("{frames:?}")).or_default();
+        *sum = [
+            sum[0] + number(stack, "weight_ns"),
+            sum[1] + number(stack, "samples"),
+        ];
+    }
+    sums
+}
+
+#[test]
+#[ignore = "needs root"]
 fn recorded_events_are_those_that_were_drawn() {
     const FIXTURE: &str = "costs_by_function";
     let daemon = Daemon::start();
@@ -957,6 +1091,10 @@ fn recorded_events_are_those_that_were_drawn() {
         Running::start(through(&daemon.socket, &arguments))
     };
     let recorder = start("calls", &["record", "-o", file, "--costs", "faults,cs"]);
+    let path = directory.path().join("some.profrec");
+    let some = path.to_str().unwrap();
+    let recorder_of_some = start("calls", &["record", "-o", some, "--costs", "faults/period=16/"]);
+    let live_some = start("calls", &["flame", "--json", "-e", "faults", "-c", "16"]);
     let of_calls: [&[&str]; 5] = [
         &["-e", "faults"],
         &["-e", "faults", "--diff"],
@@ -969,17 +1107,40 @@ fn recorded_events_are_those_that_were_drawn() {
     let calls = of_calls.map(|question| start("calls", &flame(question)));
     let all = of_all.map(|question| start("all", &flame(question)));
     let begin = Instant::now();
-    while watchers(&daemon) != [2, 6] {
+    while watchers(&daemon) != [2, 8] {
         assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
     }
     target.run();
     assert_eq!(target.finish().status, Some(0));
     recorder.end().status(0).says("a.profrec written");
+    recorder_of_some.end().status(0).says("some.profrec written");
 
-    let ask = |more: &[&str]| {
+    let ask_of = |file: &str, more: &[&str]| {
         let asked = [&["flame", "--json", "--from", file], more].concat();
         stacks(&run(profiler(&asked)).status(0).objects())
     };
+    let ask = |more: &[&str]| ask_of(file, more);
+    let ended = live_some.end().status(0).says("a stack at one of 16 events");
+    let (live, of_live) = stacks(&ended.objects());
+    println!("one of 16: {of_live}");
+    assert_eq!(number(&of_live, "period"), 16);
+    assert!(number(&of_live, "samples") > 20, "{of_live}");
+    for question in [&["-e", "faults"][..], &["-e", "faults", "-c", "16"]] {
+        assert_eq!(
+            ask_of(some, question),
+            (live.clone(), of_live.clone()),
+            "{question:?}"
+        );
+    }
+    let refuse = |more: &[&str]| {
+        run(profiler(
+            &[&["flame", "--from", some, "-e", "faults"], more].concat(),
+        ))
+    };
+    refuse(&["-c", "5"]).status(2).says("(-c 16)");
+    refuse(&["--unique", ""])
+        .status(2)
+        .says("--unique needs each one");
     for (question, live) in of_calls.iter().zip(calls) {
         let (live, of_live) = stacks(&live.end().status(0).objects());
         println!("{question:?}: {of_live}");
@@ -995,6 +1156,25 @@ fn recorded_events_are_those_that_were_drawn() {
     run(profiler(&["flame", "--from", file, "-e", "cpu-migrations"]))
         .status(3)
         .says("was not recorded. There are: context-switches, page-faults");
+
+    // Two recordings, or a recording and itself.
+    let diff = |more: &[&str]| run(profiler(&[&["diff", "-e", "faults", "--json"], more].concat()));
+    let (same, of_same) = stacks(&diff(&[file, file]).status(0).objects());
+    println!("{of_same}");
+    assert!(!same.is_empty());
+    let text = run(profiler(&["diff", "-e", "faults", file, file])).status(0);
+    let lines = text.stdout().lines().skip(1);
+    assert!(
+        lines.clone().count() > 3 && lines.clone().all(|line| line.contains("+0.0 [-")),
+        "{}",
+        text.stdout()
+    );
+    diff(&[file, some, "work"])
+        .status(0)
+        .says("and before with a stack at one of 16 events");
+    run(profiler(&["diff", "-e", "cs", file, some]))
+        .status(3)
+        .says("`context-switches` was not recorded. There are: page-faults");
     assert_eq!(daemon.stop(), Some(0));
 }
 

@@ -118,6 +118,16 @@ pub enum Pace {
     Frequency(u32),
 }
 
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Period(1) => f.write_str("a stack at each event"),
+            Self::Period(period) => write!(f, "a stack at one of {period} events of each thread"),
+            Self::Frequency(frequency_hz) => write!(f, "{frequency_hz} stacks a second of each thread"),
+        }
+    }
+}
+
 impl Event {
     /// An event by perf's name for it; `None` where no stacks can be taken at such. Without a pace, the kernel's events are
     /// taken one by one, and of the hardware's so many a second.
@@ -169,6 +179,12 @@ impl Event {
     #[must_use]
     pub fn pace(self) -> Pace {
         self.pace
+    }
+
+    /// Whether it is the same event, be it that stacks are taken more or less often.
+    #[must_use]
+    pub fn is_of_the_name_of(self, other: Self) -> bool {
+        self.name == other.name
     }
 
     /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.

@@ -331,6 +331,16 @@ impl Replay {
     }
 
     fn comparison(&self, scope: &str, before: (u64, u64)) -> Result<Arc<FlamePicture>, String> {
+        let request = FlameRequest::of(Grouping::Function, None);
+        self.comparison_of(scope, before, request)
+    }
+
+    fn comparison_of(
+        &self,
+        scope: &str,
+        before: (u64, u64),
+        request: FlameRequest,
+    ) -> Result<Arc<FlamePicture>, String> {
         let time = |begin_ns, end_ns| RecordedTime {
             begin_ns,
             end_ns,
@@ -341,7 +351,7 @@ impl Replay {
             before: time(before.0, before.1),
         };
         self.session_of(target, scope, 0)
-            .and_then(|session| self.flame(&session))
+            .and_then(|session| self.flame_of(&session, request))
     }
 
     fn flame(&self, session: &str) -> Result<Arc<FlamePicture>, String> {

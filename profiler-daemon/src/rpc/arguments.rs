@@ -13,9 +13,9 @@ use super::peer::Peer;
 use crate::{
     kernel::{Event, Pace},
     session::{
-        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, Looks, MAX_RECORDED_EVENTS,
-        NewSession, Purpose, Reason, RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec,
-        unknown_event,
+        AskedPace, Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, Looks,
+        MAX_RECORDED_EVENTS, NewSession, Purpose, Reason, RecordedTime, ScopeEdit, SessionError, SessionName,
+        TargetSpec, unknown_event,
     },
 };
 
@@ -354,7 +354,15 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
         ("", times, None) => Ok(times),
         ("", _, Some(_)) => Err(invalid("a period or frequency needs an event")),
         (_, Some(_), _) => Err(invalid("a flame graph shows time or an event, not both")),
-        (name, None, pace) => Ok(Some(FlameTimes::Event(event(name, pace)?))),
+        (name, None, pace) => Ok(Some(FlameTimes::Event(event(name, pace, PaceFlags::OfFlame)?))),
+    }
+}
+
+/// Whether it is said how often stacks are to be taken at an event that is drawn.
+pub fn asked_pace(request: &v1::WatchFlameRequest) -> AskedPace {
+    match (request.period, request.frequency_hz) {
+        (0, 0) => AskedPace::LeftOut,
+        _ => AskedPace::Given,
     }
 }
 
@@ -365,8 +373,29 @@ pub fn recorded_events(asked: &[v1::RecordedEvent]) -> Result<BTreeSet<Event>, S
             "at most {MAX_RECORDED_EVENTS} events can be recorded: ask for fewer"
         )));
     }
-    let recorded = |asked: &v1::RecordedEvent| event(&asked.name, pace(asked.period, asked.frequency_hz)?);
-    asked.iter().map(recorded).collect()
+    let mut events = BTreeSet::new();
+    for asked in asked {
+        let pace = pace(asked.period, asked.frequency_hz)?;
+        let event = event(&asked.name, pace, PaceFlags::OfRecord)?;
+        let is_other = |known: &&Event| known.is_of_the_name_of(event) && **known != event;
+        if let Some(other) = events.iter().find(is_other) {
+            let (other, pace) = (other.pace(), event.pace());
+            return Err(invalid(format!(
+                "`{event}` cannot be recorded in two ways, {other} and {pace}: leave one out"
+            )));
+        }
+        events.insert(event);
+    }
+    Ok(events)
+}
+
+/// By which flags it was said how often stacks are to be taken at an event.
+#[derive(Clone, Copy)]
+enum PaceFlags {
+    /// Those of `flame`: `-c` and `-F`.
+    OfFlame,
+    /// That of `record`: `--costs EVENT/period=N/`.
+    OfRecord,
 }
 
 /// How often stacks are taken at an event, where that is said.
@@ -386,16 +415,26 @@ fn pace(period: u64, frequency_hz: u32) -> Result<Option<Pace>, SessionError> {
 }
 
 /// An event that stacks can be taken at so often.
-fn event(name: &str, pace: Option<Pace>) -> Result<Event, SessionError> {
+fn event(name: &str, pace: Option<Pace>, flags: PaceFlags) -> Result<Event, SessionError> {
     let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
     if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
+        let instead = match flags {
+            PaceFlags::OfFlame => "leave -F out, or sample every Nth event (-c N)".to_owned(),
+            PaceFlags::OfRecord => {
+                format!("write --costs {event} for each event, or --costs {event}/period=N/ for every Nth")
+            }
+        };
         return Err(invalid(format!(
-            "`{event}` comes in bursts, which a sampling frequency would misrepresent: leave -F out, or sample every Nth event (-c N)"
+            "`{event}` comes in bursts, which a sampling frequency would misrepresent: {instead}"
         )));
     }
     if pace.is_some() && event.of_tracepoint().is_some() {
+        let instead = match flags {
+            PaceFlags::OfFlame => "leave period and frequency (-c, -F) out".to_owned(),
+            PaceFlags::OfRecord => format!("write --costs {event}"),
+        };
         return Err(invalid(format!(
-            "every `{name}` event is recorded with its own weight: leave period and frequency (-c, -F) out"
+            "every `{event}` event is recorded with its own weight: {instead}"
         )));
     }
     Ok(event)
@@ -502,6 +541,41 @@ mod tests {
             let error = drawn(&request(unknown, 0, 0)).unwrap_err();
             assert_eq!(error.reason, Reason::CounterNotFound);
             assert!(error.message.contains("page-faults"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_recorded_in_one_way() {
+        let event = |name: &str, period, frequency_hz| v1::RecordedEvent {
+            name: name.to_owned(),
+            period,
+            frequency_hz,
+        };
+        let known = |name, pace| Event::parse(name, Some(pace), 99).unwrap();
+        let asked = [
+            event("faults", 16, 0),
+            event("cycles", 0, 0),
+            event("page-faults", 16, 0),
+        ];
+        let expected = [
+            known("page-faults", Pace::Period(16)),
+            known("cycles", Pace::Frequency(99)),
+        ];
+        assert_eq!(recorded_events(&asked), Ok(BTreeSet::from(expected)));
+        for (asked, said) in [
+            (
+                vec![event("faults", 16, 0), event("page-faults", 0, 0)],
+                "leave one out",
+            ),
+            (
+                vec![event("faults", 0, 99)],
+                "--costs page-faults/period=N/ for every Nth",
+            ),
+            (vec![event("block-bytes", 2, 0)], "write --costs block-bytes"),
+        ] {
+            let error = recorded_events(&asked).unwrap_err();
+            assert_eq!(error.reason, Reason::ArgumentInvalid);
+            assert!(error.message.contains(said), "{error}");
         }
     }
 

@@ -10,7 +10,7 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, Grouping};
 
-use super::convert;
+use super::{convert, records};
 use crate::{
     kernel::Event,
     session::{Ending, FlamePicture, FlameTimes},
@@ -63,6 +63,7 @@ impl FlameDelta {
             .collect();
         self.nodes = picture.nodes.len();
         let event = picture.times.event();
+        let told = event.map(records::event).unwrap_or_default();
         v1::WatchFlameResponse {
             seq: picture.seq,
             dropped: self.dropped,
@@ -80,8 +81,10 @@ impl FlameDelta {
             final_signal: Ending::signal_number(picture.ended.as_ref()),
             by: grouping(picture.by).into(),
             times: times(picture.times).into(),
-            event: event.map(|event| event.to_string()).unwrap_or_default(),
+            event: told.name,
             unit: event.map(Event::unit).unwrap_or_default().to_owned(),
+            period: told.period,
+            frequency_hz: told.frequency_hz,
         }
     }
 

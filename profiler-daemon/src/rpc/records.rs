@@ -773,8 +773,8 @@ fn scope(scope: &RecordedScope, readings: &HashMap<ProbeId, ProbeReading>) -> v1
     }
 }
 
-/// An event as it is told.
-fn event(event: Event) -> v1::RecordedEvent {
+/// An event, and how often stacks are taken at it.
+pub fn event(event: Event) -> v1::RecordedEvent {
     let (period, frequency_hz) = match event.pace() {
         Pace::Period(period) => (period, 0),
         Pace::Frequency(frequency_hz) => (0, frequency_hz),

@@ -232,6 +232,7 @@ impl ViewService for Views {
             unique: request.unique,
             over: arguments::over(request.over()),
             difference: request.difference,
+            pace: arguments::asked_pace(&request),
         };
         let interval_ns = arguments::interval_ns(request.interval)?;
         let name = arguments::name(request.session)?;

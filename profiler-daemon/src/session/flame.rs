@@ -426,10 +426,22 @@ impl Flame {
         over: Over,
         frame: impl Fn(FrameId) -> FrameId,
     ) -> Compared {
-        self.aggregate.end_blocks();
-        other.aggregate.end_blocks();
+        for flame in [&mut *self, &mut *other] {
+            flame.expire_late(u64::MAX);
+            flame.aggregate.end_blocks();
+        }
         self.aggregate
             .compared(now_ns, &other.aggregate, other_now_ns, over, frame)
+    }
+
+    /// What of its samples it could not draw.
+    pub fn given_up(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let unfinished = self.late.as_ref().map_or(0, Late::given_up);
+        let given_up = [
+            ("event_unfinished", unfinished),
+            ("event_key_limit", self.aggregate.beyond_unique()),
+        ];
+        given_up.into_iter().filter(|(_, count)| *count > 0)
     }
 
     /// Gives watchers their pictures.
@@ -446,12 +458,7 @@ impl Flame {
         let SampleCounts { sampling, events } = counts.since(self.before);
         let mut lost = sampling.losses(self.kind.times);
         lost.extend(event_losses(events));
-        let given_up = self.late.as_ref().map_or(0, Late::given_up);
-        let own = [
-            ("event_unfinished", given_up),
-            ("event_key_limit", self.aggregate.beyond_unique()),
-        ];
-        lost.extend(own.into_iter().filter(|(_, count)| *count > 0));
+        lost.extend(self.given_up());
         lost.extend(&moment.also_lost);
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {

@@ -152,8 +152,8 @@ pub use lines::TracedPlace;
 pub use list::{Listed, UnnamedFunctions, list_functions};
 pub(crate) use name::SessionName;
 pub use picture::{
-    Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes, FlameVariant,
-    FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
+    AskedPace, Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes,
+    FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
 pub(crate) use recorded_calls::UNNAMED;

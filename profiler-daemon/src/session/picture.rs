@@ -242,6 +242,17 @@ pub struct FlameRequest {
     pub over: Over,
     /// Whether the two sides are compared.
     pub difference: bool,
+    /// How often stacks are to be taken at an event.
+    pub pace: AskedPace,
+}
+
+/// How often stacks are to be taken at an event that is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskedPace {
+    /// As often as the event says.
+    Given,
+    /// It was left out: as is usual, and of a recording as it was recorded.
+    LeftOut,
 }
 
 impl FlameRequest {
@@ -255,6 +266,7 @@ impl FlameRequest {
             unique: false,
             over: Over::Start,
             difference: false,
+            pace: AskedPace::Given,
         }
     }
 

@@ -50,6 +50,14 @@ pub struct Wanted {
     pub tasks: bool,
 }
 
+impl Wanted {
+    /// Whether threads or processes are shown by their names.
+    pub fn names_tasks(self) -> bool {
+        let mut by_task = [Grouping::Thread, Grouping::Process].into_iter();
+        self.tasks || by_task.any(|by| self.groupings.contain(by))
+    }
+}
+
 impl FromIterator<Self> for Wanted {
     fn from_iter<I: IntoIterator<Item = Self>>(all: I) -> Self {
         all.into_iter().fold(Self::default(), |mut wanted, more| {
@@ -239,6 +247,10 @@ enum Job {
         now_ns: u64,
         then: Box<dyn FnOnce() + Send>,
     },
+    MeetTasks {
+        pids: Vec<u32>,
+        now_ns: u64,
+    },
     SideLoad(SideLoaded),
 }
 
@@ -326,6 +338,12 @@ impl Symbols {
         }
     }
 
+    /// Has the threads of processes asked for their names, which may end before their first stack is named.
+    pub fn meet_tasks(&self, pids: Vec<u32>, now_ns: u64) {
+        // Where the thread is too busy, they are asked with their first records.
+        let _ = self.jobs.try_send(Job::MeetTasks { pids, now_ns });
+    }
+
     /// Hands over files with symbols; whether there was room for them.
     pub fn side_load(&self, files: SideLoaded) -> bool {
         self.jobs.try_send(Job::SideLoad(files)).is_ok()
@@ -402,6 +420,11 @@ fn run(
                 }
                 then();
             }
+            Job::MeetTasks { pids, now_ns } => {
+                for pid in pids {
+                    symbolizer.meet_tasks(pid, now_ns);
+                }
+            }
             Job::SideLoad(files) => symbolizer.side_load(files),
             Job::Name {
                 records,
@@ -444,8 +467,7 @@ fn run(
 /// Looks what the threads of samples are called, where that is wanted, before their stacks are named: that may take long, and threads end
 /// meanwhile.
 fn meet_tasks(symbolizer: &mut Symbolizer, records: &[Record], wanted: Wanted, now_ns: u64) {
-    let by_task = [Grouping::Thread, Grouping::Process];
-    if !wanted.tasks && !by_task.into_iter().any(|by| wanted.groupings.contain(by)) {
+    if !wanted.names_tasks() {
         return;
     }
     let mut last = None;

@@ -450,14 +450,8 @@ fn events_that_are_not_here_are_refused() {
     let session = service.attach(target.pid(), "").unwrap();
     let event = Event::parse("cycles", None, 99).unwrap();
     if let Some(why) = event.missing() {
-        let request = profiler_daemon::session::FlameRequest {
-            by: Grouping::Function,
-            times: Some(FlameTimes::Event(event)),
-            waits: false,
-            unique: false,
-            over: profiler_aggregate::Over::Start,
-            difference: false,
-        };
+        let request =
+            profiler_daemon::session::FlameRequest::of(Grouping::Function, Some(FlameTimes::Event(event)));
         let watch =
             service
                 .handle
@@ -480,14 +474,8 @@ fn so_many_events_at_once_and_no_more() {
     let session = service.attach(target.pid(), "").unwrap();
     let paces = (1..).map(|period| Some(Pace::Period(period)));
     let watch = |pace| {
-        let request = profiler_daemon::session::FlameRequest {
-            by: Grouping::Function,
-            times: Some(of("faults", pace)),
-            waits: false,
-            unique: false,
-            over: profiler_aggregate::Over::Start,
-            difference: false,
-        };
+        let request =
+            profiler_daemon::session::FlameRequest::of(Grouping::Function, Some(of("faults", pace)));
         let name = session.name.clone();
         let watch = service
             .handle

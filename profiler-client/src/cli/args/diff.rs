@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DrawingArgs, RecordedTime, shared::recorded_time};
+use super::{DrawingArgs, RecordedTime, flame::one_event, shared::recorded_time};
 
 /// `profiler diff`.
 #[derive(Args, Debug)]
@@ -26,6 +26,12 @@ pub struct DiffArgs {
     /// Look at a part of AFTER
     #[arg(long = "after", value_name = "A..B", value_parser = recorded_time)]
     pub after_time: Option<RecordedTime>,
+    /// Compare an event that both recordings have instead of time, by perf's name, e.g. page-faults
+    #[arg(short, long, value_name = "EVENT", value_parser = one_event, conflicts_with_all = ["on_cpu", "off_cpu", "waits"])]
+    pub event: Option<String>,
+    /// Compare on each wait the thread that ended it, too, with its name and stack, and what it did meanwhile
+    #[arg(long)]
+    pub waits: bool,
     /// Compare time on the CPU [default: inside of calls on and off the CPU, else on the CPU]
     #[arg(long)]
     pub on_cpu: bool,

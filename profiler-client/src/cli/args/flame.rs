@@ -140,7 +140,7 @@ pub struct DrawingArgs {
 }
 
 /// The one event of a flame graph; what there are, the daemon knows.
-fn one_event(text: &str) -> Result<String, String> {
+pub(super) fn one_event(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an event is missing".to_owned()),
         name if name.contains(',') => {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, builder::NonEmptyStringValueParser};
+use clap::Args;
 
 use super::{
     super::{
+        costs::{self, CostList},
         duration::{self, Span},
         events::{self, EventList},
         print_list::{self, PrintList},
@@ -133,7 +134,9 @@ pub struct RecordedMoreArgs {
     /// is recorded only in the calls of a scope
     #[arg(long)]
     pub off_cpu: bool,
-    /// Record stacks at these events as well, such as page-faults,block-bytes, for `flame --from FILE -e EVENT`. Repeatable
-    #[arg(long, value_name = "EVENT,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
-    pub costs: Vec<String>,
+    /// Record stacks at these events as well, such as page-faults,block-bytes, for `flame --from FILE -e EVENT`: at each event of
+    /// the kernel, or, as perf writes it, at every Nth (page-faults/period=N/); of events of the hardware 99 times a second, or so
+    /// many (cycles/freq=HZ/). Repeatable
+    #[arg(long, value_name = "EVENT,…", value_parser = costs::parse)]
+    pub costs: Vec<CostList>,
 }

@@ -20,7 +20,7 @@ pub struct ShownArgs {
     pub waits: bool,
     /// Show with each call the system calls that it made, how often, for how long, and which failed; costs a record for
     /// each system call in the calls
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long)]
     pub syscalls: bool,
 }
 

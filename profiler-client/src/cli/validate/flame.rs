@@ -47,15 +47,9 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         }
         by = v1::Grouping::Thread;
     }
-    if args.waits && args.on_cpu && !args.off_cpu {
-        return Err(Failure::usage(
-            "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
-        ));
-    }
-    if args.waits && by == v1::Grouping::Module {
-        return Err(Failure::usage(
-            "--waits draws functions, which --by module leaves out: choose another --by.",
-        ));
+    let times = times(args.on_cpu, args.off_cpu);
+    if args.waits {
+        check_waits(times, by)?;
     }
     if args.unique && over != v1::Over::Start {
         return Err(Failure::usage(
@@ -73,7 +67,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         duration: args.duration.map(|span| span.0),
         over,
         by,
-        times: times(args.on_cpu, args.off_cpu),
+        times,
         waits: args.waits,
         unique: args.unique,
         event,
@@ -96,16 +90,24 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
     };
     let making = SessionMakingArgs::default();
     let drawing = drawing(args.drawing)?;
+    let times = times(args.on_cpu, args.off_cpu);
+    if args.waits {
+        check_waits(times, drawing.by)?;
+    }
+    let event = args.event.map(|name| FlameEvent {
+        name,
+        ..FlameEvent::default()
+    });
     let flame = Flame {
         session: SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)?),
         sides: Sides::Difference,
         duration: None,
         over: drawing.over,
         by: drawing.by,
-        times: times(args.on_cpu, args.off_cpu),
-        waits: false,
+        times,
+        waits: args.waits,
         unique: false,
-        event: None,
+        event,
         shape: Shape::default(),
         output: drawing.output,
         otlp: None,
@@ -117,6 +119,21 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
         before: args.before,
     };
     Ok((host, Request::Flame(flame)))
+}
+
+/// Refuses to draw who ended waits where these are not drawn, or not by functions.
+fn check_waits(times: v1::Times, by: v1::Grouping) -> Result<(), Failure> {
+    if times == v1::Times::OnCpu {
+        return Err(Failure::usage(
+            "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
+        ));
+    }
+    if by == v1::Grouping::Module {
+        return Err(Failure::usage(
+            "--waits draws functions, which --by module leaves out: choose another --by.",
+        ));
+    }
+    Ok(())
 }
 
 /// What is made of stacks.

@@ -165,10 +165,11 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
             waits: args.more.waits,
             syscalls: args.more.syscalls,
             off_cpu: args.more.off_cpu,
-            events: (args.more.costs.into_iter())
-                .map(|name| v1::RecordedEvent {
-                    name: name.trim().to_owned(),
-                    ..Default::default()
+            events: (args.more.costs.into_iter().flat_map(|list| list.0))
+                .map(|event| v1::RecordedEvent {
+                    name: event.name,
+                    period: event.period,
+                    frequency_hz: event.frequency_hz,
                 })
                 .collect(),
         },

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    kernel::{Event, EventCounts, Key},
-    session::{AtEvent, EventReading, RecordedAtEvent},
+    kernel::{Event, EventCounts, Key, Pace},
+    session::{AskedPace, AtEvent, EventReading, RecordedAtEvent},
 };
 
 fn event(name: &str) -> Event {
@@ -13,7 +13,17 @@ fn event(name: &str) -> Event {
 /// Calls of `f` for so many batches. In each, two pages are touched, the first of them always the same; each slow call gives the disk
 /// something that takes 7 ms, which is known a batch later.
 fn with_events(batches: usize) -> Vec<RecordBatch> {
-    let [faults, latency] = ["page-faults", "block-latency"].map(event);
+    with_faults(batches, Pace::Period(1))
+}
+
+/// The same; of the faults, stacks are taken so often, and each stands for so many.
+fn with_faults(batches: usize, pace: Pace) -> Vec<RecordBatch> {
+    let faults = Event::parse("page-faults", Some(pace), 99).unwrap();
+    let faults_of_sample = match pace {
+        Pace::Period(period) => period,
+        Pace::Frequency(_) => unreachable!("events of the kernel have none"),
+    };
+    let latency = event("block-latency");
     let mut target = Target::new();
     target.scope = Arc::new(RecordedScope {
         events: vec![faults, latency],
@@ -43,7 +53,7 @@ fn with_events(batches: usize) -> Vec<RecordBatch> {
         });
         let samples: Vec<&RecordedSample> = samples.collect();
         for (sample, page) in samples[..2].iter().zip([1, 100 + target.batches]) {
-            at_event(sample, faults, 1, page);
+            at_event(sample, faults, faults_of_sample, page);
         }
         let slow = samples[samples.len() - 1];
         at_event(slow, latency, 0, target.batches);
@@ -136,6 +146,103 @@ fn events_are_drawn_by_what_calls_took_and_once_where_that_is_asked_for() {
         weights(&drawn(&replay, "f[>= 5ms]", time).unwrap()),
         weights(&expected)
     );
+}
+
+/// Of this event, as often as it was recorded.
+fn as_recorded(name: &str) -> FlameRequest {
+    FlameRequest {
+        pace: AskedPace::LeftOut,
+        ..of(name)
+    }
+}
+
+#[test]
+fn an_event_is_drawn_as_often_as_it_was_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write(&path, &with_faults(6, Pace::Period(16)));
+    let replay = Replay::of(&path);
+    let picture = drawn(&replay, "f", as_recorded("page-faults")).unwrap();
+    assert_eq!(weights(&picture), [("fast".to_owned(), (16 * 12, 0))].into());
+    assert_eq!(
+        picture.times.event().map(Event::pace),
+        Some(Pace::Period(16)),
+        "it says so"
+    );
+    // Another is not there.
+    let refused = drawn(&replay, "f", of("page-faults")).unwrap_err();
+    assert!(
+        refused.contains("recorded with a stack at one of 16 events of each thread (-c 16)"),
+        "{refused}"
+    );
+    let once = FlameRequest {
+        unique: true,
+        ..as_recorded("page-faults")
+    };
+    let refused = drawn(&replay, "f", once).unwrap_err();
+    assert!(refused.contains("--unique needs each one"), "{refused}");
+}
+
+#[test]
+fn recordings_are_compared_by_an_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let [each, some, none] = ["each", "some", "none"].map(|name| folder.path().join(name));
+    write(&each, &with_events(6));
+    write(&some, &with_faults(4, Pace::Period(16)));
+    recorded(&none, 6);
+    let all = (0, u64::MAX);
+    let compared = |after: &Path, before: &Path, scope: &str, request| {
+        Replay::comparing(after, before).comparison_of(scope, all, request)
+    };
+
+    // One does not differ from itself, whatever the scope is.
+    for (scope, name) in [
+        ("f", "page-faults"),
+        ("", "page-faults"),
+        ("f[>= 5ms]", "block-latency"),
+    ] {
+        let picture = compared(&each, &each, scope, as_recorded(name)).unwrap();
+        let weights = weights(&picture);
+        assert!(!weights.is_empty(), "{scope} {name}");
+        assert!(weights.values().all(|(after, before)| after == before));
+        let differences = &picture.picture.differences;
+        assert!(!differences.is_empty(), "{scope} {name}");
+        for differs in differences {
+            let (low, high) = (differs.difference.low, differs.difference.high);
+            assert!(low <= 0.0 && 0.0 <= high, "{scope} {name}: {differs:?}");
+        }
+    }
+
+    // What either lost is said, and that stacks were taken more often in one.
+    let picture = compared(&each, &some, "f", as_recorded("page-faults")).unwrap();
+    assert_eq!(weights(&picture), [("fast".to_owned(), (12, 16 * 8))].into());
+    assert_eq!((picture.attempted, picture.lost["event_rate_limit"]), (20, 10));
+    let ended = picture.ended.clone().unwrap().reason;
+    assert!(
+        ended.contains("a stack at each event, and before with a stack at one of 16 events"),
+        "{ended}"
+    );
+    let picture = compared(&each, &some, "f[>= 5ms]", as_recorded("block-latency")).unwrap();
+    assert_eq!(
+        weights(&picture),
+        [("slow".to_owned(), (5 * 7 * MS, 3 * 7 * MS))].into()
+    );
+    assert_eq!(picture.lost["event_unfinished"], 2);
+
+    // What one of them does not have is refused with the flag that records it.
+    for (after, before) in [(&each, &none), (&none, &each)] {
+        let refused = compared(after, before, "f", as_recorded("page-faults")).unwrap_err();
+        assert!(
+            refused.contains("record them with --costs page-faults"),
+            "{refused}"
+        );
+    }
+    let once = FlameRequest {
+        unique: true,
+        ..as_recorded("page-faults")
+    };
+    let refused = compared(&each, &each, "f", once).unwrap_err();
+    assert!(refused.contains("--unique cannot compare"), "{refused}");
 }
 
 #[test]

@@ -11,17 +11,25 @@ const END_MS: u64 = 3000;
 
 /// Batches of such a thread, which are told anew each second.
 fn waiting(off_cpu: bool, text: &str) -> Vec<RecordBatch> {
+    waiting_amid_edits(off_cpu, [text; 3])
+}
+
+/// The same where each second has a scope of its own.
+fn waiting_amid_edits(off_cpu: bool, texts: [&str; 3]) -> Vec<RecordBatch> {
     let mut target = Target::new();
-    let scope = || RecordedScope {
-        off_cpu,
-        steps: if text.is_empty() {
-            Vec::new()
-        } else {
-            super::scope(text).steps
-        },
-        ..super::scope(text)
+    let scope = |second: usize| {
+        let text = texts[second];
+        RecordedScope {
+            off_cpu,
+            steps: if text.is_empty() {
+                Vec::new()
+            } else {
+                super::scope(text).steps
+            },
+            ..super::scope(text)
+        }
     };
-    target.scope = Arc::new(scope());
+    target.scope = Arc::new(scope(0));
     let mut batches = vec![RecordBatch {
         readings: Arc::default(),
         ..target.first()
@@ -49,7 +57,7 @@ fn waiting(off_cpu: bool, text: &str) -> Vec<RecordBatch> {
     let mut begin_ms = BEGIN_MS;
     for to_ms in (BATCH_NS / MS..=END_MS).step_by(250) {
         if (to_ms - 250).is_multiple_of(1000) {
-            target.scope = Arc::new(scope());
+            target.scope = Arc::new(scope(usize::try_from((to_ms - 250) / 1000).unwrap()));
         }
         let mut records = Vec::new();
         for ran_ms in RAN_MS {
@@ -98,18 +106,26 @@ fn off_cpu(replay: &Replay, from_ms: u64, to_ms: u64) -> Result<[u64; 3], String
 fn time_off_the_cpu_of_a_part_is_that_which_lies_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, summed) = (folder.path().join("plain"), folder.path().join("summed"));
-    let batches = waiting(true, "");
-    write(&plain, &batches);
-    write_summed(&summed, batches.into_iter());
-    for path in [plain, summed] {
-        let replay = Replay::of(&path);
-        let part = |from_ms, to_ms| off_cpu(&replay, from_ms, to_ms).unwrap();
-        assert_eq!(part(0, u64::MAX / MS), [2880, 3, 100], "{path:?}");
-        assert_eq!(part(0, 1000), [130, 2, 850], "{path:?}");
-        assert_eq!(part(1000, 2000), [0, 0, 1000], "no interval begins or ends in it");
-        assert_eq!(part(500, 1500), [0, 0, 1000], "{path:?}");
-        assert_eq!(part(2000, 3000), [900, 1, 100], "{path:?}");
-        assert_eq!(part(500, 2500), [0, 0, 2000], "{path:?}");
+    // Where a session's scope is edited meanwhile, from nothing to something and back, too.
+    for texts in [["", "", ""], ["", "f", ""], ["f", "", "f[n > 1]"]] {
+        let batches = waiting_amid_edits(true, texts);
+        write(&plain, &batches);
+        write_summed(&summed, batches.into_iter());
+        for path in [&plain, &summed] {
+            let replay = Replay::of(path);
+            let part = |from_ms, to_ms| off_cpu(&replay, from_ms, to_ms).unwrap();
+            let of = format!("{texts:?} {path:?}");
+            assert_eq!(part(0, u64::MAX / MS), [2880, 3, 100], "{of}");
+            assert_eq!(part(0, 1000), [130, 2, 850], "{of}");
+            assert_eq!(
+                part(1000, 2000),
+                [0, 0, 1000],
+                "no interval begins or ends in it: {of}"
+            );
+            assert_eq!(part(500, 1500), [0, 0, 1000], "{of}");
+            assert_eq!(part(2000, 3000), [900, 1, 100], "{of}");
+            assert_eq!(part(500, 2500), [0, 0, 2000], "{of}");
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     super::{
         ending::Ending,
         error::{Reason, SessionError},
-        picture::{FlamePicture, FlameRequest, FunctionInfo},
+        picture::{FlamePicture, FlameRequest, FunctionInfo, Losses},
     },
     play::{Begun, Played},
 };
@@ -70,18 +70,13 @@ pub fn picture(
     mut before: Played,
     request: FlameRequest,
 ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-    if request.event().is_some() {
-        let message = "two recordings are compared by time alone: leave the event out";
-        return Err(SessionError::new(Reason::ArgumentInvalid, message));
-    }
-    let variant = after.variant(request);
+    let [variant, variant_before] = [&after, &before].map(|played| played.variant(request));
+    let (times, times_before) = (variant.kind.times, variant_before.kind.times);
     let other_builds = other_builds(&after.frames, &before.frames);
     let matched = Matched::new(&after.frames, &before.frames, variant.kind.by);
-    let mut lost = after.sample_losses(variant.kind.times);
-    for (reason, count) in before.sample_losses(variant.kind.times) {
-        *lost.entry(reason).or_default() += count;
-    }
-    let attempted = [&after, &before].map(|played| played.sampling().attempted(variant.kind.times));
+    let mut lost = after.flame_losses(times);
+    add_losses(&mut lost, before.flame_losses(times_before));
+    let attempted = after.attempted(times) + before.attempted(times_before);
     let (Some(flame), Some(flame_before)) = (&mut after.flame, &mut before.flame) else {
         let message = "no flame graph was requested";
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
@@ -92,6 +87,8 @@ pub fn picture(
         variant.over,
         |frame| matched.of(frame),
     );
+    add_losses(&mut lost, flame.given_up());
+    add_losses(&mut lost, flame_before.given_up());
     let nodes = compared.tree.nodes_after(NodeId::NONE);
     let nodes = nodes.map(|(_, node)| (node.parent.0, node.frame.0, node.complete));
     let mut ended = if after.ended == before.ended {
@@ -106,17 +103,27 @@ pub fn picture(
             other_builds.join(", ")
         ));
     }
+    if let (Some(event), Some(event_before)) = (times.event(), times_before.event())
+        && event != event_before
+    {
+        ended = Ending::other(format!(
+            "{}; {event} was recorded with {}, and before with {}",
+            ended.reason,
+            event.pace(),
+            event_before.pace()
+        ));
+    }
     let picture = FlamePicture {
         seq: 0,
         scope: after.scope,
         by: variant.kind.by,
-        times: variant.kind.times,
+        times,
         generation: 0,
         nodes: Arc::new(nodes.collect()),
         frames: Arc::new(matched.frames),
         picture: compared.picture,
         before: Some(compared.other),
-        attempted: attempted.iter().sum(),
+        attempted,
         lost,
         cost: after.cost,
         ended: Some(ended),
@@ -125,6 +132,14 @@ pub fn picture(
     let (sender, receiver) = watch::channel(None);
     sender.send_replace(Some(Arc::new(picture)));
     Ok(receiver)
+}
+
+/// Adds what else was lost.
+fn add_losses(lost: &mut Losses, more: impl IntoIterator<Item = (&'static str, u64)>) {
+    for (reason, count) in more {
+        let sum = lost.entry(reason).or_default();
+        *sum = sum.saturating_add(count);
+    }
 }
 
 /// The modules that both have samples of, in other builds.

@@ -539,7 +539,8 @@ impl Player {
         is_awaited: &dyn Fn() -> bool,
     ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
         if request.system_calls {
-            let message = "recordings do not hold the system calls of each call: leave --syscalls out, or ask `profiler syscalls --from`";
+            let message = "recordings have how many system calls were made in a quarter of a second, by all calls together, and not \
+                           which call made them: leave --syscalls out; `profiler syscalls --from` shows those of all calls";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let recorded = self.session(name)?.info.scope.clone();
@@ -586,11 +587,13 @@ impl Player {
         let (scope, Parts { of: part, before }) = (scope.clone(), *parts);
         request.check()?;
         if let (Some(part_before), Some(recording_before)) = (before, &mut self.before) {
-            let question = Question::Flame(FlameRequest {
+            let request = FlameRequest {
                 // What is compared needs observations.
                 difference: true,
                 ..request
-            });
+            };
+            request.check()?;
+            let question = Question::Flame(request);
             let scope = scope.as_ref();
             let played = play::play(&mut self.recording, scope, part, question, is_awaited)?;
             let before = play::play(recording_before, scope, part_before, question, is_awaited)?;

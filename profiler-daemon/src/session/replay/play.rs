@@ -21,15 +21,15 @@ use super::{
         error::{Reason, SessionError},
         flame::{Flame, Moment},
         picture::{
-            Cost, FlamePicture, FlameRequest, FlameTimes, FlameVariant, FunctionInfo, LatencyPicture, Losses,
-            SlowCall,
+            AskedPace, Cost, FlamePicture, FlameRequest, FlameTimes, FlameVariant, FunctionInfo,
+            LatencyPicture, Losses, SlowCall,
         },
         population::{Calls, JoinedCalls},
         records::{
             AT_EVENTS_DROPPED, AtEvent, OUTSIDE_DROPPED, Recorded, RecordedSample, RecordedScope,
             WAITS_DROPPED,
         },
-        sampling::{SampleCounts, Sampling},
+        sampling::{SampleCounts, Sampling, event_losses},
         span_losses::{OwnLosses, SpanLosses},
         spans::{self, Before, SpansRequest},
         state::{
@@ -50,7 +50,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    kernel::{Activity, Event, EventCounts, Key},
+    kernel::{Activity, Event, EventCounts, Key, Pace},
     recording::{self, Also, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
 };
 
@@ -778,27 +778,62 @@ fn draws_outside(request: FlameRequest, steps: &[AskedStep]) -> bool {
     !divides && request.variant(divides).kind.times.contain(Activity::Runnable)
 }
 
-/// Refuses an event whose stacks were not recorded, or were taken more or less often.
-fn recorded_event(event: Event, recorded: &RecordedScope) -> Result<(), SessionError> {
+/// An event that is asked for, as it was recorded.
+///
+/// # Errors
+/// Where its stacks were not recorded, or were taken more or less often than is said.
+fn recorded_event(event: Event, pace: AskedPace, recorded: &RecordedScope) -> Result<Event, SessionError> {
     if recorded.events.contains(&event) {
-        return Ok(());
+        return Ok(event);
     }
-    let mut names: Vec<String> = recorded.events.iter().map(ToString::to_string).collect();
-    names.dedup();
+    let mut events = recorded.events.iter();
+    if let Some(known) = events.find(|known| known.is_of_the_name_of(event)) {
+        if pace == AskedPace::LeftOut {
+            return Ok(*known);
+        }
+        let flag = match known.pace() {
+            Pace::Period(period) => format!(" (-c {period})"),
+            Pace::Frequency(_) => String::new(),
+        };
+        let message = format!(
+            "`{event}` was recorded with {}{flag}, which cannot be changed afterwards: leave -c out",
+            known.pace()
+        );
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    let names: Vec<String> = recorded.events.iter().map(ToString::to_string).collect();
     if names.is_empty() {
         let message = format!(
             "no events were recorded: record them with --costs {event}, or leave -e out to draw time"
         );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
-    if names.contains(&event.to_string()) {
-        let message = format!(
-            "`{event}` was not recorded as often as is asked: leave -c and -F out, or give those of the recording"
-        );
-        return Err(SessionError::new(Reason::ArgumentInvalid, message));
-    }
     let message = format!("`{event}` was not recorded. There are: {}", names.join(", "));
     Err(SessionError::new(Reason::CounterNotFound, message).with("nearest", names.join(",")))
+}
+
+/// What is drawn for a request: of an event, as often as stacks were taken at it when it was recorded.
+///
+/// # Errors
+/// Where the event was not recorded so, or not so that what it is about can be counted once.
+fn recorded_variant(
+    request: FlameRequest,
+    recorded: &RecordedScope,
+    divides: bool,
+) -> Result<FlameVariant, SessionError> {
+    let mut variant = request.variant(divides);
+    if let Some(event) = request.event() {
+        let event = recorded_event(event, request.pace, recorded)?;
+        variant.kind.times = FlameTimes::Event(event);
+        if request.unique && !event.has_keys() {
+            let message = format!(
+                "`{event}` was recorded with {}: --unique needs each one, as `record --costs {event}` takes them",
+                event.pace()
+            );
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
+    }
+    Ok(variant)
 }
 
 fn new_flame(
@@ -809,11 +844,8 @@ fn new_flame(
     ages: AgeConfig,
     now_ns: u64,
 ) -> Result<Flame, SessionError> {
-    let divider = division::divider(steps);
-    let variant = request.variant(divider.is_some());
-    if let Some(event) = request.event() {
-        recorded_event(event, recorded)?;
-    }
+    let divides = division::divider(steps).is_some();
+    let variant = recorded_variant(request, recorded, divides)?;
     if request.unique {
         refuse_unknown(&steps.iter().map(AskedStep::step).collect::<Vec<_>>(), UNIQUE)?;
     }
@@ -1271,9 +1303,13 @@ impl Played {
         true
     }
 
-    /// What a flame graph is asked for.
+    /// What a flame graph is asked for. An event is the recorded one, which is what is collected.
     pub fn variant(&self, request: FlameRequest) -> FlameVariant {
-        request.variant(division::divider(&self.steps).is_some())
+        let variant = request.variant(division::divider(&self.steps).is_some());
+        FlameVariant {
+            kind: self.flame.as_ref().map_or(variant.kind, Flame::kind),
+            ..variant
+        }
     }
 
     /// What became of the samples on their way.
@@ -1281,11 +1317,18 @@ impl Played {
         Sampling::of_counters(|name| self.counters.of(name))
     }
 
-    /// What was lost of the samples.
-    pub fn sample_losses(&self, times: FlameTimes) -> Losses {
+    /// What was lost of what a flame graph of these times is drawn of, before it came there.
+    pub fn flame_losses(&self, times: FlameTimes) -> Losses {
         let mut lost = self.sampling().losses(times);
+        lost.extend(event_losses(self.event_counts));
         lost.extend(self.dropped_samples(times));
+        lost.extend(self.own_losses().by_reason());
         lost
+    }
+
+    /// Samples of these times that were attempted.
+    pub fn attempted(&self, times: FlameTimes) -> u64 {
+        self.sampling().attempted(times) + self.event_counts.attempted
     }
 
     /// The flame graph at the end.
