@@ -1169,12 +1169,15 @@ fn recorded_events_are_those_that_were_drawn() {
         "{}",
         text.stdout()
     );
-    diff(&[file, some, "work"])
+    diff(&[some, file, "work"])
         .status(0)
         .says("and before with a stack at one of 16 events");
     run(profiler(&["diff", "-e", "cs", file, some]))
         .status(3)
         .says("`context-switches` was not recorded. There are: page-faults");
+    run(profiler(&["diff", "-e", "cs", some, file]))
+        .status(3)
+        .says("before: `context-switches` was not recorded.");
     assert_eq!(daemon.stop(), Some(0));
 }
 

@@ -291,6 +291,10 @@ fn recorded_system_calls_are_those_inside_of_the_recorded_scope() {
     from(file, &["ask"])
         .status(3)
         .says("`ask` was not recorded there");
+    // They are those of all calls together.
+    run(profiler(&["spans", "--from", file, "--syscalls"]))
+        .status(2)
+        .says("not which call made them: leave --syscalls out");
     assert_eq!(daemon.stop(), Some(0));
 }
 

@@ -596,7 +596,11 @@ impl Player {
             let question = Question::Flame(request);
             let scope = scope.as_ref();
             let played = play::play(&mut self.recording, scope, part, question, is_awaited)?;
-            let before = play::play(recording_before, scope, part_before, question, is_awaited)?;
+            let before = play::play(recording_before, scope, part_before, question, is_awaited);
+            let before = before.map_err(|error| SessionError {
+                message: format!("before: {}", error.message),
+                ..error
+            })?;
             return compare::picture(played, before, request);
         }
         let key = FlameKey {
