@@ -1157,7 +1157,12 @@ fn recorded_events_are_those_that_were_drawn() {
         .status(3)
         .says("was not recorded. There are: context-switches, page-faults");
 
-    // Two recordings, or a recording and itself.
+    compared_by_events(file, some);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Compares a recording of two events with itself, and with one that has a stack at one of 16 faults.
+fn compared_by_events(file: &str, some: &str) {
     let diff = |more: &[&str]| run(profiler(&[&["diff", "-e", "faults", "--json"], more].concat()));
     let (same, of_same) = stacks(&diff(&[file, file]).status(0).objects());
     println!("{of_same}");
@@ -1178,7 +1183,6 @@ fn recorded_events_are_those_that_were_drawn() {
     run(profiler(&["diff", "-e", "cs", some, file]))
         .status(3)
         .says("before: `context-switches` was not recorded.");
-    assert_eq!(daemon.stop(), Some(0));
 }
 
 /// How many watch each of its sessions.
