@@ -79,9 +79,10 @@ impl Clients {
     }
 }
 
-fn of(pid: u32) -> Option<v1::Target> {
-    let target = v1::target::Target::Pid(pid);
-    Some(v1::Target { target: Some(target) })
+fn of(pid: u32) -> v1::Target {
+    v1::Target {
+        target: Some(v1::target::Target::Pid(pid)),
+    }
 }
 
 /// Reads a stream to its end.
@@ -138,16 +139,13 @@ struct Flood {
 
 impl Flood {
     fn count<T>(&self, answer: Result<T, Status>) -> Option<T> {
-        match answer {
-            Ok(answer) => {
-                self.answered.fetch_add(1, Relaxed);
-                Some(answer)
-            }
-            Err(_) => {
-                self.refused.fetch_add(1, Relaxed);
-                None
-            }
-        }
+        let counter = if answer.is_ok() {
+            &self.answered
+        } else {
+            &self.refused
+        };
+        counter.fetch_add(1, Relaxed);
+        answer.ok()
     }
 
     fn is_over(&self) -> bool {
@@ -160,7 +158,7 @@ impl Flood {
             let (mut names, mut unread) = (Vec::new(), Vec::new());
             loop {
                 let request = v1::CreateSessionRequest {
-                    target: of(pid),
+                    target: Some(of(pid)),
                     scope: "step_*".to_owned(),
                     frequency_hz: 1_000,
                     capture: Some(v1::Capture {
@@ -225,7 +223,7 @@ impl Flood {
     async fn functions(self: Arc<Self>, mut user: Clients, pid: u32) {
         while !self.is_over() {
             let request = v1::ListFunctionsRequest {
-                target: of(pid),
+                target: Some(of(pid)),
                 pattern: "f*".to_owned(),
             };
             if let Some(listed) = self.count(user.targets.list_functions(request).await) {
@@ -243,7 +241,7 @@ impl Flood {
                 .await;
             self.count(listed);
             let create = v1::CreateSessionRequest {
-                target: of(pid),
+                target: Some(of(pid)),
                 scope: "step_*".to_owned(),
                 ..v1::CreateSessionRequest::default()
             };
@@ -260,7 +258,7 @@ impl Flood {
     async fn silent(self: Arc<Self>, mut user: Clients, pid: u32, after: Duration) {
         tokio::time::sleep(after).await;
         let request = v1::CreateSessionRequest {
-            target: of(pid),
+            target: Some(of(pid)),
             lease: LEASE,
             ..v1::CreateSessionRequest::default()
         };
@@ -285,9 +283,7 @@ impl Flood {
             let made = made.join().unwrap();
             self.connections.fetch_add(made.len() as u64, Relaxed);
             // Ten thousand a minute.
-            std::thread::sleep(
-                Duration::from_mins(1) * u32::try_from(made.len()).unwrap() / CONNECTIONS as u32,
-            );
+            std::thread::sleep(Duration::from_mins(1) / (CONNECTIONS / CONNECTIONS_AT_ONCE));
         }
     }
 }
@@ -339,14 +335,14 @@ impl Root {
         let pid = self.pid;
         let functions = async {
             let request = v1::ListFunctionsRequest {
-                target: of(pid),
+                target: Some(of(pid)),
                 pattern: "f*".to_owned(),
             };
             drain(targets.list_functions(request).await?.into_inner()).await
         };
         self.timed("functions", functions).await;
         let create = v1::CreateSessionRequest {
-            target: of(pid),
+            target: Some(of(pid)),
             scope: "f".to_owned(),
             frequency_hz: 999,
             ..v1::CreateSessionRequest::default()
