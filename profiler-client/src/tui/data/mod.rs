@@ -448,6 +448,13 @@ impl Data {
         Some(Durations { from_ns, below_ns })
     }
 
+    /// Where a recording begins, which its times count from, in nanoseconds on the kernel's clock; `None` of a process.
+    #[must_use]
+    pub fn recorded_begin_ns(&self) -> Option<u64> {
+        let began_ns = self.session.as_ref().map(|session| session.recorded_begin_ns);
+        began_ns.filter(|ns| *ns > 0)
+    }
+
     /// The selected call: the slowest, where none was chosen.
     #[must_use]
     pub fn selected_call(&self, lens: &Lens) -> Option<&CallRow> {

@@ -59,13 +59,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Some(_) => page.first(lens, selected, hits.rows.len()),
         None => hits.rows.len().saturating_sub(room),
     };
-    // Times of a recording count from its beginning.
-    let began_ns = data
-        .session
-        .as_ref()
-        .map_or(0, |session| session.recorded_begin_ns);
     let first_ns = hits.rows.front().map_or(0, |row| row.hit.ts_ns);
-    let origin_ns = if began_ns > 0 { began_ns } else { first_ns };
+    let origin_ns = data.recorded_begin_ns().unwrap_or(first_ns);
     let value = data.selected_value(lens).map(|(expression, _)| expression);
     for (at, row) in hits.rows.iter().enumerate().skip(begin).take(room) {
         let value = value.as_deref().filter(|_| at == selected);

@@ -53,9 +53,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let list = page.rows();
     let at = calls.rows.iter().position(|row| row.id() == selected.id());
     let begin = page.first(lens, at.unwrap_or(0), calls.rows.len());
+    let origin_ns = data.recorded_begin_ns().unwrap_or(calls.origin_ns);
     for (number, row) in calls.rows.iter().enumerate().skip(begin).take(list) {
         page.sign(Sign::item(Item::Call(row.id())));
-        page.row(&line_of(row, calls.origin_ns), Some(number) == at);
+        page.row(&line_of(row, origin_ns), Some(number) == at);
     }
 }
 

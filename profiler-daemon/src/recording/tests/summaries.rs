@@ -321,8 +321,11 @@ fn of_summary(kind: Kind, told: &v1::WatchRecordsResponse) -> Chunk {
 
 /// Writes batches with the summaries that a recorder makes of them.
 pub fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
+    write_summed_as(path, batches, Messages::default());
+}
+
+fn write_summed_as(path: &Path, batches: impl Iterator<Item = RecordBatch>, mut messages: Messages) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
-    let mut messages = Messages::default();
     let mut summarizer = Summarizer::default();
     let mut columns = ColumnWriter::default();
     let write_summaries = |writer: &mut Writer<Vec<u8>>, summaries: &Summaries| {
@@ -782,7 +785,8 @@ fn write_an_hour(path: &Path, hour: Hour) {
             ..batch
         }
     });
-    write_summed(path, std::iter::once(first).chain(batches));
+    let messages = Messages::new(hour == Hour::CallsAndWaits);
+    write_summed_as(path, std::iter::once(first).chain(batches), messages);
 }
 
 impl Story {
