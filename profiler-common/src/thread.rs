@@ -122,9 +122,14 @@ pub struct ThreadState {
     /// `CLOCK_MONOTONIC` when the target's thread last went on: behind what samples, stacks and waits that its spans were
     /// told of took of it. 0 before the first of them.
     pub resumed_ns: u64,
+    /// How many of the spans, outermost first, were told of what was taken then.
+    pub resumed_depth: u32,
+    /// 0.
+    pub zero: u32,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 32 + 56 * MAX_DEPTH,
-    depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, resumed_ns at 24, spans at 32);
+assert_layout!(ThreadState, size 40 + 56 * MAX_DEPTH,
+    depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, resumed_ns at 24,
+    resumed_depth at 32, zero at 36, spans at 40);

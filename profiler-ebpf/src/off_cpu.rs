@@ -273,7 +273,7 @@ pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
         }
         // Only an interval that is on its way may ask for the end of its spans.
         if !state.is_null() {
-            let taken = Taken::by_program(state, [end_ns, taken_until_ns], 0);
+            let taken = Taken::by_program(state, spans, [end_ns, taken_until_ns], 0);
             open_spans::count_hit(state, spans, taken.and_earlier(u64::from(off.taking_ns)));
         }
     }

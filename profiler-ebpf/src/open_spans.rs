@@ -45,19 +45,26 @@ impl Taken {
         begun_ns: 0,
     };
 
-    /// By a program that ran from `begun_ns` to `ended_ns`, and about `estimated_ns` around it. From now on the thread goes
-    /// on: what is taken later is taken from there.
+    /// By a program that ran from `begun_ns` to `ended_ns`, and about `estimated_ns` around it: of so many of the thread's spans,
+    /// outermost first. From now on the thread goes on: what is taken later is taken from there.
     #[inline(always)]
-    pub fn by_program(state: *mut ThreadState, [begun_ns, ended_ns]: [u64; 2], estimated_ns: u64) -> Self {
+    pub fn by_program(
+        state: *mut ThreadState,
+        spans: u32,
+        [begun_ns, ended_ns]: [u64; 2],
+        estimated_ns: u64,
+    ) -> Self {
         // SAFETY: a live map value, and nothing else changes this thread's meanwhile but what interrupts this.
         let resumed_ns = unsafe {
             let resumed = &raw mut (*state).resumed_ns;
             let before_ns = resumed.read_volatile();
             resumed.write_volatile(ended_ns);
+            (&raw mut (*state).resumed_depth).write_volatile(spans);
             before_ns
         };
         if resumed_ns > begun_ns {
-            // Another program has interrupted this one, and has taken what was before.
+            // Another program has interrupted this one, and has taken its own time. What this one took before that is left to the
+            // spans: a little too much, and never too little.
             return Self {
                 measured_ns: ended_ns.saturating_sub(resumed_ns),
                 estimated_ns: 0,

@@ -377,7 +377,7 @@ fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
     if let Some(state) = state {
         // SAFETY: the helper takes nothing.
         let ended_ns = unsafe { bpf_ktime_get_ns() };
-        let taken = Taken::by_program(state, [sample.ts_ns, ended_ns], sample.interrupt_ns);
+        let taken = Taken::by_program(state, depth, [sample.ts_ns, ended_ns], sample.interrupt_ns);
         open_spans::count_hit(state, depth, taken);
     }
     true

@@ -305,9 +305,11 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let top = (*state).depth.wrapping_sub(1);
         let span = span_at(state, top);
         pop(state, span);
-        // A sample, a stack or a wait that came in between the clock and the pop is one of the call's: then so is its time. A clock
-        // that is read behind the pop is always right, but what the search for the span takes is not the call's.
-        let end_ns = if (&raw const (*state).resumed_ns).read_volatile() > end_ns {
+        // A sample, a stack or a wait that came in between the clock and the pop is one of the call's if this span was told of it:
+        // then so is its time. One that found the span left already is not, and its time lies behind the end.
+        let resumed_ns = (&raw const (*state).resumed_ns).read_volatile();
+        let was_told = (&raw const (*state).resumed_depth).read_volatile() > top;
+        let end_ns = if resumed_ns > end_ns && was_told {
             bpf_ktime_get_ns()
         } else {
             end_ns

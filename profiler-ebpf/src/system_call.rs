@@ -91,7 +91,7 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
         (stack, bpf_ktime_get_ns())
     };
     if let Some(state) = state {
-        let taken = Taken::by_program(state, [begun_ns, start_ns], 0);
+        let taken = Taken::by_program(state, spans, [begun_ns, start_ns], 0);
         open_spans::take_off(state, spans, taken);
     }
     let call = OpenCall {

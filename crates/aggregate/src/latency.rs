@@ -95,12 +95,18 @@ impl Latency {
     /// The three kinds at `now_ns`, in numbers.
     #[must_use]
     pub fn summaries(&self, now_ns: u64) -> Summaries {
-        let covered_ns = (self.latest_ns - self.start_ns) as f64;
+        let covered_ns = self.covered_ns() as f64;
         Summaries {
             since_start: Summary::of(self.since_start(), 1.0, covered_ns),
             window: self.window.summary(now_ns),
             ewma: self.ewma.summary(now_ns),
         }
+    }
+
+    /// How long calls were counted, in nanoseconds.
+    #[must_use]
+    pub fn covered_ns(&self) -> u64 {
+        self.latest_ns - self.start_ns
     }
 
     /// All calls since the start.

@@ -44,7 +44,7 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "abandoned": integer(function.abandoned),
                 "overhead_ns": integer(function.overhead_ns),
                 "cost_ns": integer(function.cost_ns),
-                "other_hits": integer(function.other_hits),
+                "other_hits": function.other_hits.map(integer),
                 "lost": counts(&state.lost_of(function)),
                 "timed_share": number(function.timed_share()),
                 "taken_off": (!function.taken_off.is_empty()).then_some(&function.taken_off),

@@ -48,8 +48,10 @@ pub struct FunctionState {
     pub overhead_ns: u64,
     /// What a call takes longer than without probes, in nanoseconds; 0 where that is not known.
     pub cost_ns: u64,
-    /// Times since the start that its probes were reached beside those calls, each about as costly.
-    pub other_hits: u64,
+    /// Times since the start that its probes were reached beside those calls, each about as costly; `None` where that is not known.
+    pub other_hits: Option<u64>,
+    /// As many a second on average since the start.
+    pub other_hits_hz: f64,
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
     /// Why its probes were taken off the target; empty while they are on it.
@@ -137,20 +139,14 @@ impl FunctionState {
         }
     }
 
-    /// What its probes take of the target's time, in CPUs: of the calls of the window, and of as many others' hits to each as
-    /// there were since the start. 0 once they are taken off.
+    /// What its probes take of the target's time, in CPUs: in the calls of the window, and where else they are reached, as often
+    /// as that was since the start. 0 once they are taken off.
     #[must_use]
     pub fn probe_cores(&self) -> f64 {
         if !self.taken_off.is_empty() {
             return 0.0;
         }
-        let calls = self.since_start.count;
-        let hits_of_call = if calls > 0.0 {
-            1.0 + self.other_hits as f64 / calls
-        } else {
-            1.0
-        };
-        self.cost_ns as f64 * self.window.rate_hz * hits_of_call / 1e9
+        self.cost_ns as f64 * (self.window.rate_hz + self.other_hits_hz) / 1e9
     }
 
     fn apply(&mut self, message: v1::FunctionLatency) -> Result<(), Malformed> {
@@ -168,6 +164,7 @@ impl FunctionState {
             overhead_ns,
             cost_ns,
             other_hits,
+            other_hits_hz,
             slowest,
             taken_off,
         } = message;
@@ -186,7 +183,7 @@ impl FunctionState {
         self.lost = lost.into_iter().collect();
         self.overhead_ns = overhead_ns;
         self.cost_ns = cost_ns;
-        self.other_hits = other_hits;
+        (self.other_hits, self.other_hits_hz) = (other_hits, other_hits_hz);
         self.slowest = slowest;
         self.taken_off = taken_off;
         Ok(())
@@ -199,18 +196,13 @@ mod tests {
 
     #[test]
     fn what_probes_cost_is_of_all_who_reach_them() {
-        let summary = |count, rate_hz| v1::Summary {
-            count,
-            rate_hz,
-            ..Default::default()
-        };
-        let function = FunctionState {
+        let mut function = FunctionState {
             cost_ns: 10_000,
-            other_hits: 300,
-            since_start: summary(100.0, 10.0),
-            window: summary(50.0, 1_000.0),
+            other_hits_hz: 3_000.0,
             ..Default::default()
         };
+        assert!((function.probe_cores() - 0.03).abs() < 1e-9, "no call counts");
+        function.window.rate_hz = 1_000.0;
         assert!((function.probe_cores() - 0.04).abs() < 1e-9);
         let taken_off = FunctionState {
             taken_off: "over the budget".to_owned(),

@@ -148,6 +148,12 @@ fn warn_of_too_many(state: &FlameState, is_recorded: bool) {
     if lost.is_none_or(|lost| *lost == 0) {
         return;
     }
+    if state.event == "memory-growth" {
+        note(
+            "warning: there were too many events to sample each one, and some are missing: a narrower scope has fewer.",
+        );
+        return;
+    }
     let evenly = if is_recorded {
         format!("`record --costs {}/period=N/`", terminal(&state.event))
     } else {

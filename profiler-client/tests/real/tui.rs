@@ -494,21 +494,27 @@ fn the_first_key_after_another_size_is_taken() {
     let folder = folder_of_stacks();
     let terminal = Terminal::open(100, 40);
     terminal.start(&format!("--from {}", folder.path().join(STACKS).display()));
-    terminal.wait_for("60.0%");
+    let screen = terminal.wait_for("60.0%");
+    let foot = screen.trim_end().lines().last().unwrap().trim_end().to_owned();
     for (rows, key, shown) in [
         ("30", "/", "search ▸"),
-        ("35", "x", "search ▸ x"),
-        ("25", "y", "search ▸ xy"),
+        ("35", "e", "scope ▸"),
+        ("25", "/", "search ▸"),
     ] {
         terminal.tmux(&["resize-window", "-x", "100", "-y", rows]);
-        let height: usize = rows.parse().unwrap();
-        terminal.wait("the new size", |screen| {
-            screen.trim_end().lines().count() == height
-        });
+        // The foot is there once the program has drawn it.
+        let is_at_foot = |screen: &str| {
+            let lines: Vec<&str> = screen.lines().collect();
+            lines.len() == rows.parse::<usize>().unwrap()
+                && lines.last().is_some_and(|line| line.trim_end() == foot)
+        };
+        terminal.wait("the new size", is_at_foot);
         terminal.press(&[key]);
         terminal.wait_for(shown);
+        terminal.press(&["Escape"]);
+        terminal.wait("the foot", is_at_foot);
     }
-    terminal.press(&["Escape", "q"]);
+    terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
 }
 

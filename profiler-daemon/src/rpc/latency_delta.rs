@@ -101,7 +101,8 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         lost: convert::losses(lost),
         overhead_ns: *overhead_ns,
         cost_ns: *cost_ns,
-        other_hits: *other_hits,
+        other_hits: other_hits.map(|hits| hits.count),
+        other_hits_hz: other_hits.map_or(0.0, |hits| hits.rate_hz),
         slowest: slowest
             .iter()
             .map(|call| v1::SlowCall {

@@ -7,7 +7,7 @@ use profiler_common::probe::ProbeId;
 
 use super::{
     calibrate::CallCost,
-    picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall},
+    picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, OtherHits, SlowCall},
     population::Population,
     readings::Readings,
 };
@@ -208,7 +208,17 @@ impl Function {
                 open += counts.open(ended);
             }
             abandoned += counts.abandoned;
-            other_hits = other_hits.saturating_add(counts.outside.saturating_add(counts.passed_by));
+            let hits = readings.hit_counts(*probe);
+            other_hits = [
+                counts.outside,
+                counts.passed_by,
+                counts.refused,
+                counts.undecided,
+                hits.rejected,
+                hits.disturbed,
+            ]
+            .into_iter()
+            .fold(other_hits, u64::saturating_add);
             for (reason, count) in [
                 ("too_deep", counts.too_deep),
                 ("open_at_attach", counts.unmatched),
@@ -242,7 +252,13 @@ impl Function {
             lost,
             overhead_ns: self.cost.overhead_ns,
             cost_ns: self.cost.cost_ns,
-            other_hits,
+            other_hits: readings.tells_other_hits().then(|| OtherHits {
+                count: other_hits,
+                rate_hz: match self.latency.covered_ns() {
+                    0 => 0.0,
+                    covered_ns => other_hits as f64 * 1e9 / covered_ns as f64,
+                },
+            }),
             slowest: self.slowest.iter().take(SLOWEST).copied().collect(),
             taken_off: self.taken_off.clone(),
         }

@@ -153,7 +153,8 @@ pub use list::{Listed, UnnamedFunctions, list_functions};
 pub(crate) use name::SessionName;
 pub use picture::{
     AskedPace, Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes,
-    FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
+    FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, OtherHits, SessionInfo, SiteInfo,
+    SlowCall,
 };
 
 pub(crate) use recorded_calls::UNNAMED;

@@ -151,12 +151,22 @@ pub struct FunctionLatency {
     pub overhead_ns: u64,
     /// What a call takes longer than without probes, in its measured duration and around it; 0 where that is not known.
     pub cost_ns: u64,
-    /// Times since the start that its probes were reached beside those calls: outside of the step before, and by others' returns.
-    pub other_hits: u64,
+    /// How often its probes were reached beside those calls; `None` where that was not recorded.
+    pub other_hits: Option<OtherHits>,
     /// Slowest recent calls past the threshold, slowest first.
     pub slowest: Vec<SlowCall>,
     /// Why its probes were taken off the target; its counts are those until then.
     pub taken_off: Option<Arc<str>>,
+}
+
+/// How often probes were reached beside the calls that count, each time at about the cost of a call: outside of the step before,
+/// where a condition did not hold, and by others' returns.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct OtherHits {
+    /// Since the start.
+    pub count: u64,
+    /// As many a second on average.
+    pub rate_hz: f64,
 }
 
 /// Latency histograms of a session.

@@ -21,6 +21,10 @@ pub trait Readings {
     fn probe_counts(&self, probe: ProbeId) -> ProbeCounts;
     /// What was counted where it is reached.
     fn hit_counts(&self, probe: ProbeId) -> HitCounts;
+    /// Whether it is counted how often probes are reached by others than the calls that count: recordings do not have it.
+    fn tells_other_hits(&self) -> bool {
+        true
+    }
 }
 
 /// Calls of several probes together.

@@ -8,8 +8,8 @@ use crate::{
     fixtures,
 };
 
-/// Fewer rounds than this tell nothing of how far chance goes.
-const ROUNDS_MIN: u32 = 10;
+/// Of fewer rounds than this the interval would be narrower than it should be.
+const ROUNDS_MIN: u32 = 30;
 
 /// How many standard errors lie on each side of a mean within its 95% interval, of many figures.
 const STANDARD_ERRORS: f64 = 1.96;

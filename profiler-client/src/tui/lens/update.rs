@@ -32,14 +32,19 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     let (mut pointed, mut costly) = (None, None);
     if action.is_of_user() {
         // Whoever types, or reads what is drawn over the question or is to be, does not answer it.
-        if lens.input.is_none() && over == Overlay::None && action != Action::Help {
+        let is_read = match over {
+            Overlay::None => action == Action::Help,
+            _ => !shows_else(&action),
+        };
+        if lens.input.is_none() && !is_read {
             costly = lens.costly.take();
         }
         pointed = lens.pointed.take();
         lens.overlay = Overlay::None;
     }
     match action {
-        _ if over != Overlay::None && only_uncovers(&action) => Vec::new(),
+        // A key that takes away what is drawn over the screen changes nothing that cannot be seen.
+        _ if over != Overlay::None && !acts_over_screen(&action) => Vec::new(),
         Action::Enter | Action::Back | Action::NoBudget if costly.is_some() => costly
             .map(|costly| answer(lens, &action, costly))
             .unwrap_or_default(),
@@ -161,18 +166,15 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     }
 }
 
-/// Whether an action does nothing but take away what is drawn over the screen: it would change what cannot be seen.
-const fn only_uncovers(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Back
-            | Action::Enter
-            | Action::Move(_)
-            | Action::Quit
-            | Action::Nothing
-            | Action::Point { .. }
-            | Action::Drag { .. }
-    )
+/// Whether an action means what it does whatever is drawn over the screen.
+const fn acts_over_screen(action: &Action) -> bool {
+    let is_of_overlay = matches!(action, Action::Help | Action::Copy | Action::Suspend);
+    !action.is_of_user() || is_of_overlay || shows_else(action)
+}
+
+/// Whether an action shows another pane, or begins to type.
+const fn shows_else(action: &Action) -> bool {
+    matches!(action, Action::Show(_) | Action::EditScope | Action::Search)
 }
 
 /// The scope is as the service says, and the user back where that was edited from.
@@ -352,7 +354,6 @@ pub(super) fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         return Vec::new();
     };
     let scope = path::between(&lens.scope, bars.from_ns, None);
-    lens.mark = None;
     set_scope(lens, scope)
 }
 

@@ -168,9 +168,9 @@ fn probe(function: &FunctionState) -> Line {
         ),
     );
     let mut line = line.and(Style::Strong, text::name(&function.function));
-    if function.other_hits > 0 {
-        let others = units::count(function.other_hits);
-        line = line.and(Style::Faint, format!("  and {others} hits of others"));
+    if function.other_hits_hz > 0.0 {
+        let others = units::number(function.other_hits_hz);
+        line = line.and(Style::Faint, format!("  and {others}/s that do not count"));
     }
     if function.taken_off.is_empty() {
         line

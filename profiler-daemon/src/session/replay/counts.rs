@@ -127,6 +127,10 @@ impl Readings for Changed<'_> {
     fn hit_counts(&self, probe: ProbeId) -> HitCounts {
         self.counts.hit_counts(probe)
     }
+
+    fn tells_other_hits(&self) -> bool {
+        false
+    }
 }
 
 impl Readings for RecordedCounts {
@@ -140,6 +144,10 @@ impl Readings for RecordedCounts {
             .get(&probe)
             .map(|probe| probe.counts)
             .unwrap_or_default()
+    }
+
+    fn tells_other_hits(&self) -> bool {
+        false
     }
 
     fn hit_counts(&self, probe: ProbeId) -> HitCounts {
