@@ -47,18 +47,21 @@ pub(super) struct Tasks {
     met: HashMap<(u32, u32), Met>,
     /// When processes were looked at last.
     met_at_ns: HashMap<u32, u64>,
+    /// When those were left out last that have ended long ago.
+    pruned_at_ns: u64,
     threads: HashMap<(u32, u32), Known>,
     names: HashMap<(u32, u32), Known>,
     processes: HashMap<u32, Known>,
 }
 
 impl Tasks {
-    /// Looks what a process and its threads are called, at most once a second.
+    /// Looks what a process and its threads are called, at most once a second. Of more threads than are kept, the first are looked at.
     pub fn meet(&mut self, tgid: u32, now_ns: u64, frames: &mut Frames) {
         let met_at_ns = self.met_at_ns.get(&tgid).copied();
         if met_at_ns.is_some_and(|met_at_ns| now_ns.saturating_sub(met_at_ns) < AGE_MAX_NS) {
             return;
         }
+        self.prune(now_ns);
         if self.met_at_ns.len() >= TASKS_MAX {
             self.met_at_ns.clear();
         }
@@ -68,29 +71,40 @@ impl Tasks {
             return;
         };
         self.process(tgid, now_ns, frames);
-        for thread in threads.flatten() {
+        for thread in threads.flatten().take(TASKS_MAX) {
             let tid = thread.file_name().to_str().and_then(|tid| tid.parse().ok());
             let Some(tid) = tid else { continue };
-            self.meet_thread(tgid, tid, now_ns);
+            self.meet_thread((tgid, tid), met_at_ns.unwrap_or(0), now_ns);
         }
+    }
+
+    /// Leaves out threads that have ended long ago; once a second, however many processes are looked at.
+    fn prune(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.pruned_at_ns) < AGE_MAX_NS {
+            return;
+        }
+        self.pruned_at_ns = now_ns;
         self.met
             .retain(|_, met| now_ns.saturating_sub(met.seen_at_ns) < MET_MAX_NS);
     }
 
-    fn meet_thread(&mut self, tgid: u32, tid: u32, now_ns: u64) {
+    /// Looks what a thread is called whose process was looked at before at `before_ns`. A number that was nobody's then is another
+    /// thread's now.
+    fn meet_thread(&mut self, (tgid, tid): (u32, u32), before_ns: u64, now_ns: u64) {
+        let is_full = self.met.len() >= TASKS_MAX;
         let reads = match self.met.get_mut(&(tgid, tid)) {
             Some(met) => {
+                let reads = if met.seen_at_ns < before_ns { 0 } else { met.reads };
                 met.seen_at_ns = now_ns;
-                met.reads
+                reads
             }
+            // Those that are known already are kept: their name is asked when they are sampled.
+            None if is_full => return,
             None => 0,
         };
         if reads < MET_READS
             && let Some(name) = name_of_thread(tgid, tid)
         {
-            if self.met.len() >= TASKS_MAX {
-                self.met.clear();
-            }
             let met = Met {
                 name,
                 reads: reads + 1,

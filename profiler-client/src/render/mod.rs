@@ -18,6 +18,7 @@ mod parsed;
 pub mod process;
 pub mod profile;
 pub mod reasons;
+pub mod scopes;
 pub mod source;
 pub mod source_json;
 pub mod source_names;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{escape::terminal, text, units};
+use super::{escape::terminal, scopes::without_thresholds, text, units};
 use crate::{
     cli::{events, request::Timeline},
     live::line::{Line, Style},
@@ -144,7 +144,9 @@ impl View {
             let known = threads.into_iter().find(|(known, _)| *known == tid);
             known.map_or_else(String::new, |(_, name)| terminal(name).into_owned())
         };
-        let label = events::label(row, &state.counters, &terminal(&state.scope));
+        // Calls are counted where they begin.
+        let scope = without_thresholds(&state.scope);
+        let label = events::label(row, &state.counters, &terminal(&scope));
         Drawn {
             row: row.clone(),
             label: match thread {

@@ -1,6 +1,6 @@
 //! Who may look at a process: the one place that decides it.
 
-use std::fs;
+use std::{fs, io};
 
 use profiler_scope::{Place, Step};
 use profiler_target::{Namespace, Process, Standing, TargetError};
@@ -14,6 +14,9 @@ use super::{
 
 /// Yama's setting, in kernels that have this security module (`Documentation/admin-guide/LSM/Yama.rst`).
 const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// From this value of it on, a user may trace nothing.
+const FOR_ROOT_ALONE: u32 = 2;
 
 /// Checks that a caller may look at a process by the kernel's own rule: root may, and others where the kernel would let them
 /// trace it (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that, [`authorize_asking`] asks.
@@ -83,6 +86,11 @@ pub fn authorize_asking(caller: Caller, process: &Process, access: &TraceAccess)
     if caller.is_root() {
         return Ok(());
     }
+    // Who is refused whatever it is need not be looked at.
+    let scope = ptrace_scope();
+    if scope.is_some_and(|scope| scope >= FOR_ROOT_ALONE) {
+        return Err(forbidden_by_module(pid, scope));
+    }
     match access.ask(caller, pid) {
         // What was said is of this process if it still lives.
         _ if !process.is_alive() => Err(target_refusal(&TargetError::Ended(pid))),
@@ -91,7 +99,7 @@ pub fn authorize_asking(caller: Caller, process: &Process, access: &TraceAccess)
         Answer::Forbidden => {
             // It may have become another program meanwhile.
             by_rule()?;
-            Err(forbidden_by_module(pid, ptrace_scope()))
+            Err(forbidden_by_module(pid, scope))
         }
         Answer::NoneYet => {
             let message = format!(
@@ -100,10 +108,21 @@ pub fn authorize_asking(caller: Caller, process: &Process, access: &TraceAccess)
             );
             Err(SessionError::new(Reason::LimitReached, message))
         }
-        Answer::Failed(error) => {
+        Answer::TooMany => {
             let message = format!(
-                "asking the kernel with your rights whether you may trace process {pid}, which takes CAP_SETUID and CAP_SETGID: \
-                 {error}: ask root"
+                "the kernel is not asked whether you may trace process {pid}: too many other users' processes keep it from answering \
+                 while they start programs (execve): try again later, or ask root"
+            );
+            Err(SessionError::new(Reason::LimitReached, message))
+        }
+        Answer::Failed(error) => {
+            let needs = if error.kind() == io::ErrorKind::PermissionDenied {
+                ", which takes CAP_SETUID and CAP_SETGID"
+            } else {
+                ""
+            };
+            let message = format!(
+                "asking the kernel with your rights whether you may trace process {pid}{needs}: {error}: try again, or ask root"
             );
             Err(SessionError::new(Reason::Kernel, message).with("role", "root"))
         }

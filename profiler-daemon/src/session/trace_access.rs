@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::RecvTimeoutError},
     time::Duration,
 };
 
@@ -37,6 +37,8 @@ pub enum Answer {
     Gone,
     /// Nothing so far: the process keeps it from answering, or so many of the user's processes do that it is not asked.
     NoneYet,
+    /// It is not asked: too many processes of all users keep it from answering.
+    TooMany,
     /// It could not be asked.
     Failed(io::Error),
 }
@@ -69,15 +71,18 @@ impl Asked {
 }
 
 impl Question {
-    /// `None` where too many are without an answer.
-    fn new(asked: &Arc<Asked>, uid: u32) -> Option<Self> {
+    /// Says why not where too many are without an answer.
+    fn new(asked: &Arc<Asked>, uid: u32) -> Result<Self, Answer> {
         let mut by_user = asked.by_user();
         let of_user = by_user.get(&uid).copied().unwrap_or(0);
-        if of_user >= MAX_OF_USER || by_user.values().sum::<usize>() >= MAX_OF_ALL {
-            return None;
+        if of_user >= MAX_OF_USER {
+            return Err(Answer::NoneYet);
+        }
+        if by_user.values().sum::<usize>() >= MAX_OF_ALL {
+            return Err(Answer::TooMany);
         }
         by_user.insert(uid, of_user + 1);
-        Some(Self {
+        Ok(Self {
             asked: Arc::clone(asked),
             uid,
         })
@@ -116,8 +121,9 @@ impl TraceAccess {
     ///
     /// A service that is not root's cannot take anybody's rights, and asks with its own.
     pub fn ask(&self, caller: Caller, pid: u32) -> Answer {
-        let Some(question) = Question::new(&self.asked, caller.uid) else {
-            return Answer::NoneYet;
+        let question = match Question::new(&self.asked, caller.uid) {
+            Ok(question) => question,
+            Err(why_not) => return why_not,
         };
         let open = Arc::clone(&self.open);
         let rights = Rights::of_user(caller.uid, caller.gid);
@@ -133,7 +139,8 @@ impl TraceAccess {
         match answer.recv_timeout(self.patience) {
             Ok(Ok(opened)) => opened.map_or_else(refusal, |()| Answer::Allowed),
             Ok(Err(error)) => Answer::Failed(error),
-            Err(_) => Answer::NoneYet,
+            Err(RecvTimeoutError::Timeout) => Answer::NoneYet,
+            Err(RecvTimeoutError::Disconnected) => Answer::Failed(io::Error::other("it was not answered")),
         }
     }
 }

@@ -3,6 +3,7 @@
 use profiler_proto::v1;
 use profiler_scope::{Bound, Comparison, Name, Percentile, Place, Predicate, Scope, Step, parse};
 
+pub use crate::render::scopes::without_thresholds;
 use crate::{render::escape::terminal, state::times::OFF_CPU};
 
 /// Percentiles that a threshold is moved along, in percent.
@@ -95,16 +96,6 @@ pub fn with_threshold(text: &str) -> Result<String, String> {
     let first = percentile(FIRST).map(Bound::Percentile);
     timed_step(&mut scope)?.predicates = first.into_iter().map(or_more).collect();
     Ok(scope.to_string())
-}
-
-/// The scope without what its steps ask of durations.
-#[must_use]
-pub fn without_thresholds(text: &str) -> String {
-    let Ok(mut scope) = parse(text) else {
-        return text.to_owned();
-    };
-    scope.steps.iter_mut().for_each(|step| step.predicates.clear());
-    scope.to_string()
 }
 
 /// The scope of calls that take as long as one of them did, to two digits.
@@ -367,7 +358,6 @@ mod tests {
         );
         assert_eq!(at_least("f[>= p50][< 1s]", 7).unwrap(), "f[>= 7ns]");
         assert!(at_least("main.cc:3", 7).is_err());
-        assert_eq!(without_thresholds("f[>= p95][n == 3]/g[< 1ms]"), "f[n == 3]/g");
         assert!(at_least("", 0).is_err());
     }
 

@@ -38,12 +38,17 @@ struct ListRow {
 fn waits(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let state = &data.aside.waits;
     if state.waits == 0 {
-        let words = "no wait has ended so far: one that goes on is not counted yet, and who has no CPU does not wait here";
+        let words = if lens.is_of_recording() {
+            "no wait ended in this part of the recording, in calls of the recorded scope; who has no CPU does not wait here"
+        } else {
+            "no wait has ended so far: one that goes on is not counted yet, and who has no CPU does not wait here"
+        };
         return page.paragraph(Style::Faint, words);
     }
     let frame = data.selected_wait(lens);
     let frame = frame.and_then(|node| render::waits::own_frame(state, node));
-    let next = frame.map(|frame| terminal(&frame.function).into_owned());
+    let place = frame.and_then(path::place_of);
+    let next = place.map(|place| terminal(&place.to_string()).into_owned());
     let rows = render::waits::rows(state).into_iter();
     let rows = rows.map(|row| ListRow {
         line: row.line,
@@ -55,7 +60,12 @@ fn waits(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 fn syscalls(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let state = &data.aside.syscalls;
     if state.syscalls.is_empty() {
-        return page.line(&Line::of(Style::Faint, "  no system call has returned so far"));
+        let words = if lens.is_of_recording() {
+            "  no system call returned in this part of the recording, in calls of the recorded scope"
+        } else {
+            "  no system call has returned so far"
+        };
+        return page.line(&Line::of(Style::Faint, words));
     }
     let next = match lens.selection() {
         Some(Item::SystemCall(name)) => Some(format!("syscall:{}", terminal(name))),
@@ -131,7 +141,7 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
         explained.other.unwrap_or_default(),
     );
     let heading = format!(
-        "{} slow calls of {} on average, {} others of {}; {} things looked at: branches, calls, values, waits",
+        "{} slow calls of {} on average, {} others of {}; looked at: {} of branches, calls, values and waits",
         units::count(slow.calls),
         units::duration(slow.mean_ns),
         units::count(other.calls),

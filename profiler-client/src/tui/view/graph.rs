@@ -19,6 +19,9 @@ use crate::{
     },
 };
 
+/// What the boxes of a difference show.
+const LEGEND: &str = "  width: share of the slow calls; red: more than of the others, blue: less (95%)";
+
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let sides = Data::sides(lens.pane);
@@ -35,6 +38,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         let words = super::nothing_yet(lens, data);
         page.line(&Line::of(line::Style::Faint, format!("  {words}")));
         return;
+    }
+    if sides == Sides::Difference {
+        page.line(&Line::of(line::Style::Faint, LEGEND));
     }
     let selected = match lens.selection() {
         Some(Item::Stack(stack)) => data.graph.find(&data.flame, stack),

@@ -808,7 +808,10 @@ fn recorded_event(event: Event, pace: AskedPace, recorded: &RecordedScope) -> Re
         );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
-    let message = format!("`{event}` was not recorded. There are: {}", names.join(", "));
+    let message = format!(
+        "`{event}` was not recorded. There are: {}. record --costs {event} has it",
+        names.join(", ")
+    );
     Err(SessionError::new(Reason::CounterNotFound, message).with("nearest", names.join(",")))
 }
 
