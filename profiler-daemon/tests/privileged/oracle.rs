@@ -45,6 +45,11 @@ use super::{
     service::{PATIENCE, ROOT, Service, ended, session_of},
 };
 
+/// Whether this is `cargo xtask oracle`, which says how many scopes are asked, and not one of many tests.
+fn is_run_by_itself() -> bool {
+    environment("PROFILER_ORACLE_SCOPES").is_some()
+}
+
 /// Scopes of each program, unless `PROFILER_ORACLE_SCOPES` says otherwise.
 const SCOPES: usize = 4;
 /// Functions that bpftrace watches.

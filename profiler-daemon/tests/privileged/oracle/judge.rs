@@ -253,6 +253,14 @@ impl<'a> Judge<'a> {
         let lost = lost_off_cpu(self.seen);
         self.verdict.away += all;
         self.verdict.near += near;
+        self.verdict.expect(longer.is_empty(), || {
+            format!("calls were off the CPU for longer than they took: {longer:?}")
+        });
+        // Beside other work, threads lose their CPU between the two tools' probes at one place, again and again: only where this is run
+        // by itself can it be told which calls such a time lies in.
+        if !super::is_run_by_itself() {
+            return;
+        }
         let may_be = may_be_preempted(all);
         self.verdict.expect(unknown <= may_be, || {
             format!("{unknown} of {all} times off the CPU were told that were none")
@@ -265,9 +273,6 @@ impl<'a> Judge<'a> {
         });
         self.verdict.expect(far <= may_be, || {
             format!("{far} of {all} times off the CPU were of another length")
-        });
-        self.verdict.expect(longer.is_empty(), || {
-            format!("calls were off the CPU for longer than they took: {longer:?}")
         });
     }
 
