@@ -105,7 +105,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Copy => copy(lens, over),
-        Action::Record => record(lens),
+        Action::Record => record(lens, data),
         Action::NoBudget => no_budget(lens, data),
         Action::Processes => detach(lens),
         Action::Suspend => vec![Effect::Suspend],
@@ -365,12 +365,23 @@ pub(super) fn done_with_bars(lens: &mut Lens, effects: &[Effect]) {
     }
 }
 
-fn record(lens: &mut Lens) -> Vec<Effect> {
+/// What a recording that is begun by a key has, and has not.
+const RECORDING: &str = "What comes from now on is recorded: samples, and calls of the scope. Waits, system calls, hits and values are not: \
+                         `profiler record` has a flag for each. r ends the recording.";
+
+fn record(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     lens.notice = match lens.target {
         _ if lens.is_of_recording() => Some("This is a recording already.".to_owned()),
         None => Some("Choose a process first: what comes of it can be recorded.".to_owned()),
         Some(_) if lens.attaching => Some("Nothing is attached yet: record once it is.".to_owned()),
-        Some(_) => return vec![Effect::Record(Box::new(message::of(lens)))],
+        Some(_) => {
+            let effect = Effect::Record(Box::new(message::of(lens)));
+            // The key ends one as well.
+            if data.recording.is_none() {
+                lens.notice = Some(RECORDING.to_owned());
+            }
+            return vec![effect];
+        }
     };
     Vec::new()
 }

@@ -132,7 +132,8 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
     if functions.is_empty() {
         page.paragraph(
             Style::Faint,
-            "no function has probes: samples alone cost the target nothing but their interrupts",
+            "no function has probes: samples alone cost the target nothing but their interrupts; what waits, system calls, events and \
+             explain cost it while they are looked at is not counted here",
         );
         return;
     }
