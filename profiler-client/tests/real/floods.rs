@@ -16,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper_util::rt::TokioIo;
 use profiler_proto::v1::{
     self, session_service_client::SessionServiceClient, target_service_client::TargetServiceClient,
     view_service_client::ViewServiceClient,
@@ -25,15 +24,13 @@ use rustix::{
     mount::{MountFlags, UnmountFlags, mount, unmount},
     process::{Resource, getrlimit, setrlimit},
 };
-use tokio::{net::UnixStream, runtime::Runtime, task::JoinSet};
-use tonic::{
-    Status, Streaming,
-    transport::{Channel, Endpoint, Uri},
-};
+use tokio::{runtime::Runtime, task::JoinSet};
+use tonic::{Status, Streaming, transport::Channel};
 
 use super::{
     daemon::Daemon,
     fixture::{self, Fixture, long_scale},
+    service::channel_of,
     skipped, split_off,
     users::{NOBODY, OfNobody, Open, connect_as_nobody, memory_of, sparse_library},
     verbs::{busy, unharmed},
@@ -62,15 +59,7 @@ struct Clients {
 
 impl Clients {
     async fn on(stream: std::os::unix::net::UnixStream) -> Self {
-        stream.set_nonblocking(true).unwrap();
-        let mut stream = Some(TokioIo::new(UnixStream::from_std(stream).unwrap()));
-        let channel = Endpoint::from_static("http://profilerd.invalid")
-            .connect_with_connector(tower::service_fn(move |_: Uri| {
-                let once = stream.take().ok_or_else(|| std::io::Error::other("once"));
-                std::future::ready(once)
-            }))
-            .await
-            .unwrap();
+        let channel = channel_of(stream).await;
         Self {
             sessions: SessionServiceClient::new(channel.clone()),
             targets: TargetServiceClient::new(channel.clone()),

@@ -191,20 +191,25 @@ fn reflection_is_for_root() {
     let socket = daemon.socket.clone();
     let connected = std::thread::spawn(move || connect_as_nobody(&socket, 1));
     let stream = connected.join().unwrap().remove(0);
-    stream.set_nonblocking(true).unwrap();
     Runtime::new().unwrap().block_on(async {
-        let mut stream = Some(TokioIo::new(UnixStream::from_std(stream).unwrap()));
-        let channel = Endpoint::from_static("http://profilerd.invalid")
-            .connect_with_connector(tower::service_fn(move |_: Uri| {
-                let once = stream.take().ok_or_else(|| std::io::Error::other("once"));
-                std::future::ready(once)
-            }))
-            .await
-            .unwrap();
+        let channel = channel_of(stream).await;
         let refused = services(channel).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     });
     assert_eq!(daemon.stop(), Some(0));
+}
+
+/// A channel over a connection that has been made already, and over no other.
+pub async fn channel_of(stream: std::os::unix::net::UnixStream) -> Channel {
+    stream.set_nonblocking(true).unwrap();
+    let mut stream = Some(TokioIo::new(UnixStream::from_std(stream).unwrap()));
+    Endpoint::from_static("http://profilerd.invalid")
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let once = stream.take().ok_or_else(|| std::io::Error::other("once"));
+            std::future::ready(once)
+        }))
+        .await
+        .unwrap()
 }
 
 async fn connect(socket: PathBuf) -> Channel {
