@@ -54,6 +54,9 @@ pub struct Arguments {
     timeout: u64,
 }
 
+/// How often a machine is booted whose emulator breaks its kernel's code.
+const BOOTS_MAX: usize = 3;
+
 /// How a machine's run ended.
 #[derive(Debug)]
 pub struct Report {
@@ -71,6 +74,8 @@ pub struct Report {
     pub console: Vec<String>,
     /// What went wrong, if anything did.
     pub failure: Option<String>,
+    /// Why it was booted again, each time.
+    pub booted_again: Vec<String>,
 }
 
 impl Report {
@@ -86,6 +91,12 @@ impl Report {
         Some(format!("the kernel complained of itself:\n{}", said.join("\n")))
     }
 
+    /// Whether the emulator had a CPU run code of the kernel that was written over.
+    fn ran_stale_code(&self) -> bool {
+        let first = self.console.iter().find(|line| console::is_complaint(line));
+        first.is_some_and(|line| console::is_stale_breakpoint(line))
+    }
+
     /// The report in one line.
     pub fn line(&self) -> String {
         let Self {
@@ -96,6 +107,7 @@ impl Report {
             log,
             console: _,
             failure,
+            booted_again: _,
         } = self;
         let boot = boot.map_or_else(
             || "never booted".to_owned(),
@@ -302,7 +314,17 @@ impl Machines {
         let number = IMAGES.fetch_add(1, Ordering::Relaxed);
         let image = directory()?.join(format!("machine-{number}.cpio"));
         initramfs::write(&image, &self.init, &program, &self.files)?;
+        let mut booted_again = Vec::new();
         let mut report = self.boot(&spec, &image, limit);
+        while report.ran_stale_code() && booted_again.len() + 1 < BOOTS_MAX {
+            let complaint = report.complaint().unwrap_or_default();
+            let why =
+                format!("booted again, for the emulator had run code that was written over: {complaint}");
+            println!("{kernel}: {why}");
+            booted_again.push(why);
+            report = self.boot(&spec, &image, limit);
+        }
+        report.booted_again = booted_again;
         if report.failure.is_none() && report.log.counts().summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
@@ -328,6 +350,7 @@ impl Machines {
                 log: Log::default(),
                 console: Vec::new(),
                 failure: Some(error.to_string()),
+                booted_again: Vec::new(),
             },
         }
     }

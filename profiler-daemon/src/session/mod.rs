@@ -87,6 +87,7 @@ mod lines;
 mod list;
 mod looks;
 mod measure;
+mod memory;
 mod name;
 mod outlet;
 mod outlines;

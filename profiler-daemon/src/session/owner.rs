@@ -37,6 +37,7 @@ use super::{
     ending::Ending,
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
+    memory,
     name::SessionName,
     pace::{Pace, TICK_NS},
     picture::SessionInfo,
@@ -415,6 +416,7 @@ impl Owner {
                 // They still get the last picture.
                 (opening.open)();
             }
+            memory::give_back_soon();
         }
     }
 }

@@ -3,11 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,13 +11,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{
     command::Caller,
     error::{Reason, SessionError},
+    memory,
 };
 
 /// Requests that are served at once: of root, and of all others.
 const AT_ONCE: usize = 2;
-
-/// Time from the end of the last request that reads until memory is given back.
-const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Requests of one user other than root that may wait.
 const MAX_WAITING: usize = 64;
@@ -35,8 +29,6 @@ struct Inner {
     of_users: Arc<Semaphore>,
     /// By user, while a request of it is there.
     users: Mutex<HashMap<u32, User>>,
-    /// Turns that are taken.
-    taken: AtomicUsize,
 }
 
 struct User {
@@ -50,7 +42,6 @@ pub struct Turn {
     /// Given back before the user's requests are counted anew.
     permits: Vec<OwnedSemaphorePermit>,
     _request: Request,
-    turns: Turns,
 }
 
 /// A request of a user that waits or is served.
@@ -66,7 +57,6 @@ impl Turns {
             of_root: Arc::new(Semaphore::new(AT_ONCE)),
             of_users: Arc::new(Semaphore::new(AT_ONCE)),
             users: Mutex::default(),
-            taken: AtomicUsize::new(0),
         }))
     }
 
@@ -86,11 +76,9 @@ impl Turns {
             &self.0.of_users
         };
         permits.push(Arc::clone(all).acquire_owned().await.map_err(closed)?);
-        self.0.taken.fetch_add(1, Ordering::Relaxed);
         Ok(Turn {
             permits,
             _request: request,
-            turns: self.clone(),
         })
     }
 
@@ -128,37 +116,14 @@ impl Drop for Request {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.permits.clear();
-        if self.turns.0.taken.fetch_sub(1, Ordering::Relaxed) == 1 {
-            give_back_memory_soon(self.turns.clone());
-        }
+        memory::give_back_soon();
     }
-}
-
-/// Gives memory back when what was read has been answered with, unless somebody reads again by then.
-fn give_back_memory_soon(turns: Turns) {
-    // Where there is no event loop any more, the daemon ends.
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-        return;
-    };
-    runtime.spawn(async move {
-        tokio::time::sleep(GIVE_BACK_AFTER).await;
-        if turns.0.taken.load(Ordering::Relaxed) == 0 {
-            give_back_memory();
-        }
-    });
-}
-
-/// Gives memory back to the kernel that was freed: the allocator keeps it, each thread's own, for good.
-fn give_back_memory() {
-    // SAFETY: the call takes a number, and may be made at any time from any thread.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0)
-    };
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn caller(uid: u32) -> Caller {
@@ -186,7 +151,6 @@ mod tests {
         drop(first);
         drop(turns.take(caller(3)).await.unwrap());
         drop((second, of_root));
-        assert_eq!(turns.0.taken.load(Ordering::Relaxed), 0);
         assert!(turns.0.users.lock().unwrap().is_empty(), "users are forgotten");
     }
 

@@ -30,6 +30,8 @@ pub struct Outcome {
     panics: Vec<Panic>,
     /// Tests that failed, and passed when they were run again.
     passed_again: Vec<PassedAgain>,
+    /// What else is to be known of it.
+    remarks: Vec<String>,
 }
 
 /// A test that failed, and passed when it was run again by itself.
@@ -112,7 +114,13 @@ impl Outcome {
             panics: log.panics,
             failure,
             passed_again: Vec::new(),
+            remarks: Vec::new(),
         }
+    }
+
+    /// The same, with what else is to be known of it: that fails nothing.
+    pub fn with_remarks(self, remarks: Vec<String>) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Tests of which a few failed, and passed when they were run again by themselves. Where the cause is not known, the
@@ -236,6 +244,9 @@ impl Report {
             }
             for again in &outcome.passed_again {
                 say(&mut text, format_args!("{name}: {}", again.line()));
+            }
+            for remark in &outcome.remarks {
+                say(&mut text, format_args!("{name}: {remark}"));
             }
         }
         let sum =

@@ -153,9 +153,14 @@ pub fn machine(kernel: &str, machines: &Result<Machines>) -> Result<Run> {
 
 /// Runs what failed of it once more, in a machine that has the CPUs for itself.
 pub fn machine_again(kernel: &str, machines: &Result<Machines>, first: Result<Run>) -> Outcome {
-    again(Place::Machines, first, |tests| {
+    let booted_again = match &first {
+        Ok(run) => run.booted_again.clone(),
+        Err(_) => Vec::new(),
+    };
+    let outcome = again(Place::Machines, first, |tests| {
         in_machine(kernel, machines, &tests)
-    })
+    });
+    outcome.with_remarks(booted_again)
 }
 
 fn in_machine(kernel: &str, machines: &Result<Machines>, tests: &Tests) -> Result<Run> {
@@ -169,6 +174,7 @@ fn in_machine(kernel: &str, machines: &Result<Machines>, tests: &Tests) -> Resul
     Ok(Run {
         log,
         result: report.failure.map_or(Ok(()), |failure| Err(Error::told(failure))),
+        booted_again: report.booted_again,
     })
 }
 
@@ -177,6 +183,8 @@ fn in_machine(kernel: &str, machines: &Result<Machines>, tests: &Tests) -> Resul
 pub struct Run {
     log: Log,
     result: Result<()>,
+    /// Why its machine was booted again, each time.
+    booted_again: Vec<String>,
 }
 
 impl Default for Run {
@@ -184,6 +192,7 @@ impl Default for Run {
         Self {
             log: Log::default(),
             result: Ok(()),
+            booted_again: Vec::new(),
         }
     }
 }
@@ -289,6 +298,7 @@ mod tests {
             } else {
                 Err(Error::told("exit status 101"))
             },
+            booted_again: Vec::new(),
         }
     }
 

@@ -58,6 +58,13 @@ pub fn is_complaint(line: &str) -> bool {
     line.contains("[ cut here ]") || is_worse
 }
 
+/// Whether the kernel has come upon a breakpoint that is not there any more, as it puts into its own code while it rewrites that.
+///
+/// The emulator's doing: see [`super::emulator`].
+pub fn is_stale_breakpoint(complaint: &str) -> bool {
+    complaint.contains("int3: 0000 [#1]")
+}
+
 /// What the kernel says from a complaint on that helps to find its cause: where it was, and who called it.
 pub fn complaint(lines: &[String]) -> Vec<String> {
     /// Lines looked through: one complaint.
@@ -176,6 +183,22 @@ mod tests {
             Event::Broken(_)
         ));
         assert_eq!(event("vm-init: exit status x"), Event::Text);
+    }
+
+    #[test]
+    fn a_breakpoint_that_is_gone_is_told_from_other_complaints() {
+        for line in [
+            "[  198.789094] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",
+            "[   31.2] int3: 0000 [#1] PREEMPT SMP NOPTI",
+        ] {
+            assert!(is_complaint(line) && is_stale_breakpoint(line), "{line}");
+        }
+        for line in [
+            "[   31.2] Oops: int3: 0000 [#2] PREEMPT SMP NOPTI",
+            "[   31.2] Oops: general protection fault, probably for non-canonical address 0xdead: 0000 [#1]",
+        ] {
+            assert!(is_complaint(line) && !is_stale_breakpoint(line), "{line}");
+        }
     }
 
     #[test]

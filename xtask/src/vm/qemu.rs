@@ -96,6 +96,7 @@ pub fn boot(emulator: &Emulator, spec: &Spec, kernel: &Kernel, image: &Path, lim
         log: Log::default(),
         console: Vec::new(),
         failure: None,
+        booted_again: Vec::new(),
     };
     let start = Instant::now();
     // Of what the kernel says, its complaints are shown: at level 5 with where they come from.
@@ -292,6 +293,7 @@ mod tests {
             log: Log::default(),
             console: Vec::new(),
             failure: None,
+            booted_again: Vec::new(),
         }
     }
 

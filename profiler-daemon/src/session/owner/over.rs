@@ -12,6 +12,7 @@ use crate::{
         command::Reply,
         cost::monotonic_ns,
         ending::Ending,
+        memory,
         name::SessionName,
         pace::TICK_NS,
         running::{MAX_RECORDS, answer},
@@ -205,6 +206,7 @@ impl Owner {
         for reply in replies {
             answer(reply, Ok(()));
         }
+        memory::give_back_soon();
     }
 
     /// Gives a session's watchers their last pictures. Who waits for that.

@@ -22,12 +22,6 @@ fn may_be_preempted(events: usize) -> usize {
     2 + events / 50
 }
 
-/// How many of some calls may end earlier for the engine: one that has woken another thread loses its CPU to that more often just
-/// then, behind the engine's program.
-fn may_end_early(calls: usize) -> usize {
-    2 + calls / 16
-}
-
 /// What was compared, and what does not agree.
 #[derive(Default)]
 pub struct Verdict {
@@ -137,7 +131,7 @@ impl<'a> Judge<'a> {
                     maybe += usize::from(ages.iter().any(|slow| *slow != Some(false)));
                 }
                 if slower_than_ns > 0 {
-                    surely.saturating_sub(may_end_early(surely))..=maybe
+                    surely.saturating_sub(may_be_preempted(surely))..=maybe
                 } else {
                     surely..=maybe
                 }
@@ -349,9 +343,10 @@ impl<'a> Judge<'a> {
 
     /// Each call that was recorded, and its times.
     fn ends(&mut self, function: usize) {
+        let truth = self.truth;
         let mut by_begin: BTreeMap<(u32, u64), &Call> = BTreeMap::new();
         for call in self.begun(function) {
-            by_begin.insert((call.tid, call.begin_ns), call);
+            by_begin.insert((call.tid, truth.on_cpu_ns(call.tid, call.begin_ns)), call);
         }
         let made = by_begin.len();
         let records = self.seen.records.iter().flat_map(|batch| batch.records.iter());
@@ -365,10 +360,11 @@ impl<'a> Judge<'a> {
             recorded += 1;
             let duration_ns = end.end_ns - end.start_ns;
             durations.push(duration_ns);
-            let window_ns = end.start_ns - END_LATER_NS..=end.start_ns + END_LATER_NS;
+            let begin_ns = truth.on_cpu_ns(end.tid, end.start_ns);
+            let window_ns = begin_ns - END_LATER_NS..=begin_ns + END_LATER_NS;
             let nearest = by_begin
                 .range((end.tid, *window_ns.start())..=(end.tid, *window_ns.end()))
-                .min_by_key(|((_, begin_ns), _)| begin_ns.abs_diff(end.start_ns));
+                .min_by_key(|((_, theirs_ns), _)| theirs_ns.abs_diff(begin_ns));
             let Some((key, call)) = nearest.map(|(key, call)| (*key, *call)) else {
                 unknown += 1;
                 continue;
@@ -376,11 +372,12 @@ impl<'a> Judge<'a> {
             by_begin.remove(&key);
             let is_open = call.end_ns >= self.seen.end_ns;
             // Behind the first instruction more can come between: others at the breakpoint of that.
-            let begins_there =
-                self.seen.looks_behind || call.begin_ns.abs_diff(end.start_ns) <= BEGIN_APART_NS;
-            let is_longer = duration_ns > call.duration_ns() + BEGIN_APART_NS;
+            let begins_there = self.seen.looks_behind || key.1.abs_diff(begin_ns) <= BEGIN_APART_NS;
+            let on_cpu_ns = truth.on_cpu_ns(end.tid, end.end_ns) - begin_ns;
+            let their_on_cpu_ns = truth.on_cpu_ns(end.tid, call.end_ns) - key.1;
+            let is_longer = on_cpu_ns > their_on_cpu_ns + BEGIN_APART_NS;
             far += usize::from(!begins_there || !is_open && is_longer);
-            let is_shorter = duration_ns + END_LATER_NS < call.duration_ns();
+            let is_shorter = on_cpu_ns + END_LATER_NS < their_on_cpu_ns;
             early += usize::from(!is_open && is_shorter);
         }
         by_begin.retain(|_, call| call.end_ns < self.seen.end_ns);
@@ -396,7 +393,7 @@ impl<'a> Judge<'a> {
         self.verdict.expect(far <= may_be_preempted(recorded), || {
             format!("{far} of {recorded} calls have other times")
         });
-        self.verdict.expect(early <= may_end_early(recorded), || {
+        self.verdict.expect(early <= may_be_preempted(recorded), || {
             format!("{early} of {recorded} calls end earlier")
         });
         let [Some(times)] = self
@@ -491,7 +488,7 @@ impl<'a> Judge<'a> {
         let inside_ns: u64 = flame.picture.weights.iter().map(|weight| weight.inside_ns).sum();
         let summary = &flame.picture.summary;
         // Samples of calls that had not ended, and those that may lie in others.
-        let others = summary.open + may_end_early(looked_at) as u64;
+        let others = summary.open + may_be as u64;
         let other_ns = match side {
             Side::On => others * total_ns / summary.samples.max(1),
             // They are of any length.

@@ -203,6 +203,8 @@ pub struct Call {
     pub begin_ns: u64,
     /// [`Self::OPEN_NS`] where it did not end.
     pub end_ns: u64,
+    /// The earliest end that the engine may have seen.
+    pub ends_from_ns: u64,
     pub argument: u64,
     /// Numbers of the calls that were open on its thread when it began, outermost first.
     pub around: Vec<usize>,
@@ -215,20 +217,24 @@ impl Call {
         self.end_ns - self.begin_ns
     }
 
+    /// The shortest duration that the engine may have seen.
+    pub fn shortest_ns(&self) -> u64 {
+        self.ends_from_ns.saturating_sub(self.begin_ns)
+    }
+
     /// Whether it was open at a time; `None` so near to its begin or end that the engine may have seen the other.
     pub fn contains(&self, ts_ns: u64) -> Option<bool> {
         let begins = self.begin_ns.abs_diff(ts_ns) < BEGIN_APART_NS;
-        let ends = (self.end_ns - END_LATER_NS..self.end_ns + BEGIN_APART_NS).contains(&ts_ns);
+        let ends = (self.ends_from_ns..self.end_ns + BEGIN_APART_NS).contains(&ts_ns);
         (!begins && !ends).then_some(self.begin_ns < ts_ns && ts_ns < self.end_ns)
     }
 
     /// Whether it took so long; `None` where the engine may have seen otherwise. A threshold is an edge of a histogram's bucket.
     pub fn is_slow(&self, than_ns: u64) -> Option<bool> {
-        let duration_ns = self.duration_ns();
         let bucket_ns = than_ns * BUCKET_PERCENT / 100;
-        if duration_ns.saturating_sub(END_LATER_NS) >= than_ns + bucket_ns {
+        if self.shortest_ns() >= than_ns + bucket_ns {
             Some(true)
-        } else if duration_ns + BEGIN_APART_NS < than_ns - bucket_ns {
+        } else if self.duration_ns() + BEGIN_APART_NS < than_ns - bucket_ns {
             Some(false)
         } else {
             None
@@ -273,6 +279,15 @@ pub struct Truth {
     jumps: Vec<AtJump>,
     /// By the time at which they ended.
     away: Vec<Away>,
+    /// By thread.
+    gaps: HashMap<u32, Vec<Gap>>,
+}
+
+/// Time that a thread was off the CPU, and what came before it.
+struct Gap {
+    between: Range<u64>,
+    /// For how long the thread had been off the CPU by its end.
+    so_far_ns: u64,
 }
 
 impl Truth {
@@ -298,12 +313,18 @@ impl Truth {
                 What::Left => {
                     left.insert(tid, ts_ns);
                 }
-                What::Back => truth.away.extend(left.remove(&tid).map(|left_ns| Away {
-                    tid,
-                    left_ns,
-                    back_ns: ts_ns,
-                    around: numbers(open),
-                })),
+                What::Back => {
+                    let Some(left_ns) = left.remove(&tid) else {
+                        continue;
+                    };
+                    truth.note_gap(tid, left_ns, ts_ns);
+                    truth.away.push(Away {
+                        tid,
+                        left_ns,
+                        back_ns: ts_ns,
+                        around: numbers(open),
+                    });
+                }
             }
         }
         truth
@@ -327,6 +348,7 @@ impl Truth {
             tid: event.tid,
             begin_ns: event.ts_ns,
             end_ns: Call::OPEN_NS,
+            ends_from_ns: Call::OPEN_NS,
             argument,
             around,
         });
@@ -339,9 +361,47 @@ impl Truth {
             |open: &Open| open.stack_pointer == began && self.calls[open.call].function == event.number;
         if let Some(place) = open.iter().rposition(is_its) {
             let ended = open.remove(place);
-            self.calls[ended.call].end_ns = event.ts_ns;
+            let ends_from_ns = self.ends_from_ns(event);
+            let call = &mut self.calls[ended.call];
+            (call.end_ns, call.ends_from_ns) = (event.ts_ns, ends_from_ns);
             open.retain(|open| open.stack_pointer >= began);
         }
+    }
+
+    fn note_gap(&mut self, tid: u32, left_ns: u64, back_ns: u64) {
+        let gaps = self.gaps.entry(tid).or_default();
+        let before_ns = gaps.last().map_or(0, |gap| gap.so_far_ns);
+        gaps.push(Gap {
+            between: left_ns..back_ns,
+            so_far_ns: before_ns + back_ns - left_ns,
+        });
+    }
+
+    /// A time by a clock that stands still while the thread is off the CPU: however long that is between the engine's program and
+    /// bpftrace's at one place, by this clock they are as far apart as ever.
+    pub fn on_cpu_ns(&self, tid: u32, ts_ns: u64) -> u64 {
+        let gaps = self.gaps.get(&tid).map_or(&[][..], Vec::as_slice);
+        let after = gaps.partition_point(|gap| gap.between.end <= ts_ns);
+        let so_far_ns = after.checked_sub(1).map_or(0, |last| gaps[last].so_far_ns);
+        let inside_ns = gaps
+            .get(after)
+            .map_or(0, |gap| ts_ns.saturating_sub(gap.between.start));
+        ts_ns - so_far_ns - inside_ns
+    }
+
+    /// When the engine may have seen the end that bpftrace tells of here: a thread can lose its CPU between the two programs, as one
+    /// that has just woken another often does.
+    fn ends_from_ns(&self, end: &Event) -> u64 {
+        let mut from_ns = end.ts_ns;
+        for away in self.away.iter().rev() {
+            if away.back_ns + END_LATER_NS < from_ns {
+                break;
+            }
+            if away.tid == end.tid {
+                from_ns = away.left_ns;
+            }
+        }
+        from_ns - END_LATER_NS
     }
 
     /// The times that jumps of these numbers were come to.
