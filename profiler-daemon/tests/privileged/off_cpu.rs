@@ -65,6 +65,18 @@ pub fn assert_seen(lost: &BTreeMap<&str, u64>) {
     assert!(lost.keys().all(is_hidden), "{lost:?}");
 }
 
+/// Whether stacks were not taken because an emulated machine is slow at it: says so, where something is not known for that reason.
+fn are_stacks_skipped(lost: &BTreeMap<&str, u64>) -> bool {
+    let skipped_stacks = lost.get("off_cpu_stack_skipped").copied().unwrap_or(0);
+    let is_so = small_scale() && skipped_stacks > 0;
+    if is_so {
+        skipped(format!(
+            "{skipped_stacks} stacks would have taken more of an emulated CPU than they may"
+        ));
+    }
+    is_so
+}
+
 /// Lets it run to its end; what it says of its functions.
 fn finish(target: &mut Fixture) -> BTreeMap<String, Kind> {
     let mut kinds = BTreeMap::new();
@@ -684,11 +696,22 @@ fn a_wait_that_goes_on_is_drawn_at_the_end() {
         let going_on = |(stack, ns): &(String, u64)| {
             stack.contains(thread) && stack.ends_with("[sleeping];[goes on]") && *ns >= least_ns
         };
-        assert!(stacks.iter().any(going_on), "{thread}: {stacks:#?}");
+        if !stacks.iter().any(going_on) && are_stacks_skipped(&picture.lost) {
+            return;
+        }
+        assert!(
+            stacks.iter().any(going_on),
+            "{thread}: {stacks:#?} {:?}",
+            picture.lost
+        );
     }
     let waits_there =
         |(stack, _): &(String, u64)| stack.ends_with(&format!("{in_kernel};[sleeping];[goes on]"));
-    assert!(stacks.iter().any(waits_there), "{in_kernel}: {stacks:#?}");
+    assert!(
+        stacks.iter().any(waits_there) || are_stacks_skipped(&picture.lost),
+        "{in_kernel}: {stacks:#?} {:?}",
+        picture.lost
+    );
     // The other session was not told, and is not ended by that.
     service.end(&waited);
     let picture = service.until(&mut waits, |picture| picture.ended.is_some());
@@ -720,8 +743,15 @@ fn a_wait_that_goes_on_is_in_the_tree_at_the_end() {
         let stack = place.stack.iter();
         going_on.extend(stack.map(|frame| &*picture.frames[frame.0 as usize].function));
     }
-    for thread in ["speaker", "holder"] {
-        assert!(going_on.contains(&thread), "{thread}: {going_on:?}");
-    }
     assert_eq!(target.finish().status, Some(0));
+    for thread in ["speaker", "holder"] {
+        if !going_on.contains(&thread) && are_stacks_skipped(&picture.lost) {
+            return;
+        }
+        assert!(
+            going_on.contains(&thread),
+            "{thread}: {going_on:?} {:?}",
+            picture.lost
+        );
+    }
 }
