@@ -69,6 +69,19 @@ pub struct Allocation {
     pub stack: [u64; ALLOCATION_FRAMES],
 }
 
+/// How often the functions of a watched allocator were called, and what that took beside the probes themselves.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AllocatorCounts {
+    /// Calls of those that allocate.
+    pub allocations: u64,
+    /// Calls of those that only free.
+    pub frees: u64,
+    /// CPU time for the stacks of those that allocate, in nanoseconds.
+    pub stacks_ns: u64,
+}
+
+crate::assert_layout!(AllocatorCounts, size 24, allocations at 0, frees at 8, stacks_ns at 16);
 crate::assert_layout!(AllocationKey, size 16, watch at 0, address at 8);
 crate::assert_layout!(Allocation, size 208, size at 0, frames at 8, stack at 16);
 

@@ -7,14 +7,14 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_map_delete_elem, bpf_map_update_elem};
 use profiler_common::{
-    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
+    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite, AllocatorCounts},
     counter::Counter,
 };
 
 use crate::{
     allowance::Allowance,
-    emit, hit_stack,
-    maps::{self, ALLOCATING, ALLOCATIONS},
+    atomic, emit, hit_stack,
+    maps::{self, ALLOCATING, ALLOCATIONS, ALLOCATOR_COUNTS},
     plain::set,
     registers::Registers,
     task,
@@ -51,6 +51,7 @@ fn parameter(registers: Registers, number: u8) -> u64 {
 /// A function of the allocator is called.
 #[inline(never)]
 pub fn enter(ctx: *mut c_void, site: AllocationSite) {
+    count(site);
     let registers = Registers::new(ctx);
     // Before it is: then it is another's at once.
     forget(site, parameter(registers, site.old()));
@@ -110,7 +111,34 @@ pub fn exit(ctx: *mut c_void, site: AllocationSite) {
     }
     keep(allocating, site, [address, size]);
     // SAFETY: as above.
-    unsafe { Allowance::charge(&raw mut (*allocating).allowance, begun_ns, bpf_ktime_get_ns()) };
+    let now_ns = unsafe { bpf_ktime_get_ns() };
+    // SAFETY: as above.
+    unsafe { Allowance::charge(&raw mut (*allocating).allowance, begun_ns, now_ns) };
+    if let Some(counts) = counts_of(site) {
+        // SAFETY: a live map value.
+        unsafe { atomic::add(&raw mut (*counts).stacks_ns, now_ns.wrapping_sub(begun_ns)) };
+    }
+}
+
+/// The counts of the watch that a site is of, while there is one.
+#[inline(always)]
+fn counts_of(site: AllocationSite) -> Option<*mut AllocatorCounts> {
+    ALLOCATOR_COUNTS.get_ptr_mut(site.watch())
+}
+
+/// Counts a call.
+#[inline(never)]
+fn count(site: AllocationSite) {
+    let Some(counts) = counts_of(site) else { return };
+    // SAFETY: a live map value.
+    unsafe {
+        let counter = if site.size() == 0 {
+            &raw mut (*counts).frees
+        } else {
+            &raw mut (*counts).allocations
+        };
+        atomic::add(counter, 1);
+    }
 }
 
 /// Keeps where the allocator was called.

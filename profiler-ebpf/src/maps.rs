@@ -10,7 +10,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     admission::Admission,
-    allocation::{Allocation, AllocationKey},
+    allocation::{Allocation, AllocationKey, AllocatorCounts},
     counter::COUNTERS as COUNTER_COUNT,
     event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS, MAX_OPEN_REQUESTS, OpenRequest},
     hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
@@ -104,6 +104,11 @@ pub static ALLOCATING: TaskStorage<Allocating> = TaskStorage::new();
 /// Where memory was allocated. Made as it is needed: most never is.
 #[btf_map]
 pub static ALLOCATIONS: HashMap<AllocationKey, Allocation, { MAX_ALLOCATIONS as usize }, NO_PREALLOC> =
+    HashMap::new();
+
+/// How often allocators are called, by the number of the watch.
+#[btf_map]
+pub static ALLOCATOR_COUNTS: HashMap<u32, AllocatorCounts, { MAX_ADMISSIONS as usize }, NO_PREALLOC> =
     HashMap::new();
 
 /// Processes that may be looked at, and as what.

@@ -13,7 +13,7 @@ use aya::{
     maps::{self, MapData},
 };
 use profiler_common::{
-    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
+    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite, AllocatorCounts},
     limits::MAX_ALLOCATIONS,
 };
 
@@ -31,6 +31,9 @@ pub const MAX_OFFSET: u64 = 1 << 16;
 /// Words of a key and a value, as the programs write them.
 type Key = [u64; size_of::<AllocationKey>() / 8];
 type Value = [u64; size_of::<Allocation>() / 8];
+
+/// Words of the counts, in the order of [`AllocatorCounts`], whose offsets are asserted.
+const WORDS_OF_COUNTS: usize = size_of::<AllocatorCounts>() / 8;
 
 /// A function of an allocator to be probed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +78,14 @@ pub struct AllocationWatch {
     pid: u32,
 }
 
+impl AllocationWatch {
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
 /// Probes at the allocator of a process. All who ask have them in common: what one call of the allocator asks for is kept once.
 pub(super) struct WatchedAllocator {
     links: Vec<Links>,
@@ -82,6 +93,7 @@ pub(super) struct WatchedAllocator {
 }
 
 const MAP: &str = "ALLOCATIONS";
+const COUNTS: &str = "ALLOCATOR_COUNTS";
 const ENTRY: &str = "allocation_entry";
 pub(super) const RETURN: &str = "allocation_return";
 
@@ -173,6 +185,7 @@ impl Engine {
         }
         self.allocation_watches = self.allocation_watches.wrapping_add(1);
         let number = self.allocation_watches;
+        counts_of_all(&mut self.ebpf)?.insert(number, [0; WORDS_OF_COUNTS], 0)?;
         let mut all = Vec::new();
         for (file, functions) in files {
             let mut links = self.no_links();
@@ -182,6 +195,7 @@ impl Engine {
                 for links in all {
                     self.drop_links(links);
                 }
+                self.forget_counts(number);
                 self.forget_allocations(number);
                 return Err(error);
             }
@@ -240,7 +254,32 @@ impl Engine {
         }
         let watched = self.allocations.watches().remove(&pid);
         if let Some(Watched { number, .. }) = watched {
+            self.forget_counts(number);
             self.forget_allocations(number);
+        }
+    }
+
+    /// How often the functions of a watched allocator were called since somebody first asked.
+    #[must_use]
+    pub fn allocator_counts(&self, watch: &AllocationWatch) -> AllocatorCounts {
+        let watched = self.allocations.watches().get(&watch.pid).copied();
+        let counts = || {
+            let map = self.ebpf.map(COUNTS)?;
+            let map: maps::HashMap<&MapData, u32, [u64; WORDS_OF_COUNTS]> = map.try_into().ok()?;
+            let [allocations, frees, stacks_ns] = map.get(&watched?.number, 0).ok()?;
+            Some(AllocatorCounts {
+                allocations,
+                frees,
+                stacks_ns,
+            })
+        };
+        counts().unwrap_or_default()
+    }
+
+    fn forget_counts(&mut self, number: u32) {
+        let forgotten = counts_of_all(&mut self.ebpf).and_then(|mut counts| Ok(counts.remove(&number)?));
+        if let Err(error) = forgotten {
+            tracing::warn!(%error, "the counts of an allocator take room until the engine is unloaded");
         }
     }
 
@@ -271,6 +310,14 @@ impl Engine {
             tracing::warn!(%error, "who allocated memory takes room until the engine is unloaded");
         }
     }
+}
+
+/// The counts of all watches.
+fn counts_of_all(
+    ebpf: &mut Ebpf,
+) -> Result<maps::HashMap<&mut MapData, u32, [u64; WORDS_OF_COUNTS]>, KernelError> {
+    let map = ebpf.map_mut(COUNTS).ok_or(KernelError::Missing(COUNTS))?;
+    Ok(map.try_into()?)
 }
 
 /// The map, by a descriptor of its own.

@@ -42,11 +42,22 @@ pub fn excess(budget: f64, cost_cores: f64, busy_cores: f64) -> Option<f64> {
 #[derive(Clone, Debug)]
 pub struct Probed(pub Vec<Reached>);
 
-/// A probe, and how often it was reached.
+/// Where it is counted how often probes are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Counter {
+    /// Of a probe by itself.
+    Probe(ProbeId),
+    /// Of the functions of a process's allocator that allocate.
+    Allocating(u32),
+    /// Of those that only free.
+    Freeing(u32),
+}
+
+/// Probes that are counted together, and how often they were reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached {
-    /// The probe.
-    pub probe: ProbeId,
+    /// Which.
+    pub counter: Counter,
     /// Times.
     pub hits: u64,
     /// CPU time that the target spends each time, in nanoseconds.
@@ -88,7 +99,7 @@ pub struct Budget {
 #[derive(Debug)]
 struct Look {
     at_ns: u64,
-    hits: HashMap<ProbeId, u64>,
+    hits: HashMap<Counter, u64>,
     /// CPU time of the target so far; `None` where nobody had to know.
     cpu_ns: Option<u64>,
 }
@@ -143,7 +154,7 @@ impl Budget {
         }
         let costs = self.looks.front().map(|first| first.costs(now_ns, probed));
         let reached = probed.iter().flat_map(|Probed(reached)| reached);
-        let hits = reached.map(|reached| (reached.probe, reached.hits));
+        let hits = reached.map(|reached| (reached.counter, reached.hits));
         let mut look = Look {
             at_ns: now_ns,
             hits: hits.collect(),
@@ -199,8 +210,13 @@ impl Look {
     fn costs(&self, now_ns: u64, probed: &[Probed]) -> Costs {
         let of = probed.iter().map(|Probed(reached)| {
             let mut cost = Cost { hits: 0, ns: 0 };
-            for Reached { probe, hits, cost_ns } in reached {
-                let before = self.hits.get(probe).copied().unwrap_or(0);
+            for Reached {
+                counter,
+                hits,
+                cost_ns,
+            } in reached
+            {
+                let before = self.hits.get(counter).copied().unwrap_or(0);
                 let hits = hits.saturating_sub(before);
                 cost.hits += hits;
                 cost.ns = cost.ns.saturating_add(hits.saturating_mul(*cost_ns));
@@ -260,7 +276,7 @@ mod tests {
     fn probed(hits: &[u64], cost_ns: u64) -> Vec<Probed> {
         let of = |(number, hits): (u32, &u64)| {
             Probed(vec![Reached {
-                probe: ProbeId(number),
+                counter: Counter::Probe(ProbeId(number)),
                 hits: *hits,
                 cost_ns,
             }])

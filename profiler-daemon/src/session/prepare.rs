@@ -129,11 +129,15 @@ impl Prepared {
         }
     }
 
-    /// The methods by which the ends of its spans will be seen, each once.
+    /// The methods by which the ends of its spans will be seen, and those of calls of allocators, each once.
     pub fn exit_methods(&self) -> HashSet<ExitMethod> {
         let files = self.steps.iter().flat_map(|step| &step.files);
         let sites = files.flat_map(|file| &file.sites);
-        sites.map(|span| span.site.exit_method).collect()
+        let mut methods: HashSet<ExitMethod> = sites.map(|span| span.site.exit_method).collect();
+        if !self.allocators.is_empty() {
+            methods.extend([ExitMethod::Return, ExitMethod::Never]);
+        }
+        methods
     }
 }
 

@@ -142,6 +142,8 @@ pub struct Session {
     calls: Option<WatchedCalls>,
     /// Who allocates memory, where that is remembered.
     allocations: Vec<AllocationWatch>,
+    /// Why it is not looked any more who allocates memory.
+    allocations_off: Option<String>,
     /// Its records, while somebody keeps them.
     records: Option<Recorder>,
 }
@@ -233,6 +235,7 @@ impl Session {
             waits: None,
             calls: None,
             allocations: Vec::new(),
+            allocations_off: None,
             records: None,
         };
         let allocators = std::mem::take(&mut prepared.allocators);
@@ -281,6 +284,11 @@ impl Session {
         }
         self.end_calls(engine);
         self.steps.detach(engine);
+        self.forget_allocations(engine);
+    }
+
+    /// Looks no more who allocates memory.
+    fn forget_allocations(&mut self, engine: &mut Engine) {
         for watch in self.allocations.drain(..) {
             engine.end_allocations(watch);
         }
@@ -387,6 +395,7 @@ impl Session {
     /// What its users should know: of what became of its processes and probes, and of its plan.
     fn warnings(&self) -> Vec<String> {
         let became = self.left.iter().cloned().chain(self.steps.warnings());
+        let became = became.chain(self.allocations_off.clone());
         became.chain(self.planned_warnings.iter().cloned()).collect()
     }
 

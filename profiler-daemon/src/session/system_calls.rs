@@ -298,6 +298,7 @@ impl WatchedCalls {
         }
         lost.insert(STACKS_FULL, self.calls.unplaced() + self.beyond_stacks);
         lost.retain(|_, count| *count > 0);
+        lost.extend(&moment.also_lost);
         SyscallsPicture {
             seq: 0,
             scope: Arc::clone(moment.scope),

@@ -137,6 +137,8 @@ impl WatchedWaits {
 
     /// As it stands.
     pub fn picture(&self, moment: &Moment<'_>, now: Sampling) -> WaitsPicture {
+        let mut lost = now.since(self.before).losses(FlameTimes::OffCpu);
+        lost.extend(&moment.also_lost);
         WaitsPicture {
             seq: 0,
             scope: Arc::clone(moment.scope),
@@ -146,7 +148,7 @@ impl WatchedWaits {
             watched_ns: self
                 .since_ns
                 .map_or(0, |since_ns| moment.now_ns.saturating_sub(since_ns)),
-            lost: now.since(self.before).losses(FlameTimes::OffCpu),
+            lost,
             cost: moment.cost,
             ended: moment.ended.cloned(),
         }

@@ -91,6 +91,64 @@ fn by_perf_events_the_others_miss_nothing_meanwhile() {
     assert_eq!(count_on(&Service::start_by_perf()), 0);
 }
 
+#[test]
+#[ignore = "needs root"]
+fn an_allocator_that_is_called_too_often_is_let_go_of_and_the_rest_goes_on() {
+    let service = Service::start();
+    let mut target = Fixture::start("allocates", &[]);
+    let pid = target.pid();
+    let remembering = |budget| {
+        let request = NewSession {
+            allocations: true,
+            budget,
+            ..session_of(pid, "step_cold")
+        };
+        let created = service.handle.create(ROOT, request);
+        service.runtime.block_on(created).unwrap()
+    };
+    let bounded = remembering(Some(0.03));
+    let mut waits = service.watch_waits(&bounded);
+    target.say("go");
+    let seen = service.until(&mut waits, |picture| picture.lost.contains_key("over_budget"));
+    assert_eq!(seen.lost["over_budget"], 1);
+    let off = until(&service, &bounded, |picture| {
+        picture.lost.contains_key("over_budget")
+    });
+    assert_eq!(off.lost["over_budget"], 1);
+    let warnings = || {
+        let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+        let mut sessions = sessions.into_iter();
+        sessions.find(|of| of.name == bounded.name).unwrap().warnings
+    };
+    let warning = warnings()
+        .into_iter()
+        .find(|warning| warning.starts_with("`--allocations` was taken off: "));
+    let warning = warning.unwrap_or_else(|| panic!("{:?}", warnings()));
+    println!("{warning}");
+    assert!(
+        warning.contains(" calls of the allocator a second take ")
+            && warning.ends_with("over the budget of 3%"),
+        "{warning}"
+    );
+    // The function is called a hundred times a second and more, and goes on being counted.
+    let cold = ended(function(&off, "step_cold"));
+    until(&service, &bounded, |picture| {
+        ended(function(picture, "step_cold")) >= cold + 100
+    });
+    service.end(&bounded);
+    bpf::wait_until_unchanged(pid);
+
+    // Who allows it has it.
+    let unbounded = remembering(None);
+    let mut pictures = service.watch_latency(&unbounded);
+    let on = service.until(&mut pictures, |picture| {
+        picture.functions.first().is_some_and(|of| ended(of) >= 200)
+    });
+    assert!(!on.lost.contains_key("over_budget"), "{:?}", on.lost);
+    service.end(&unbounded);
+    target.end();
+}
+
 /// Gives how many calls of the function that stays were not seen.
 fn count_on(service: &Service) -> u64 {
     let mut target = waiting();

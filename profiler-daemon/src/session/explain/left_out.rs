@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    super::{budget::Reached, state::spans_reached},
+    super::{
+        budget::{Counter, Reached},
+        state::spans_reached,
+    },
     Explain, OfPlace, PreparedPlace, What,
 };
 use crate::kernel::Engine;
@@ -14,7 +17,7 @@ impl Explain {
         let mut by_place: BTreeMap<usize, Vec<Reached>> = BTreeMap::new();
         for &(probe, OfPlace { feature, cost_ns }) in &self.turn.places {
             by_place.entry(feature).or_default().push(Reached {
-                probe,
+                counter: Counter::Probe(probe),
                 hits: spans_reached(engine, probe),
                 cost_ns,
             });

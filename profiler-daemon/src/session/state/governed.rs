@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     super::{
-        budget::{Costly, Excess, Probed, Reached},
+        budget::{Costly, Counter, Excess, Probed, Reached},
         calibrate::{CallCost, HitCosts},
         functions::{Function, Key, key},
         picture::{ExitMethod, SiteInfo},
@@ -22,6 +22,9 @@ use profiler_scope::Place;
 
 /// In the reason for which a session ends whose probes cost too much.
 pub const OVER_BUDGET: &str = "over the budget of";
+
+/// How those at allocators are asked for.
+const ALLOCATIONS: &str = "--allocations";
 
 /// Hits from which on their cost matters, so that it is measured.
 const MANY_HITS: u64 = 100;
@@ -47,6 +50,8 @@ enum Part {
     Step(usize),
     /// A place at which it is looked for what slow calls do, by the number of its feature.
     Explained(usize),
+    /// Those at the functions of allocators.
+    Allocators,
 }
 
 /// What follows from costs that are more than the budget, or from code that was changed.
@@ -58,6 +63,8 @@ struct Verdict {
     steps: BTreeMap<usize, String>,
     /// Places at which it is looked for what slow calls do, by the numbers of their features, each with the reason.
     explained: HashMap<usize, String>,
+    /// Why those at allocators go, if they do.
+    allocators: Option<String>,
     /// All reasons, each with its function or step; the costliest first.
     reasons: Vec<String>,
 }
@@ -247,6 +254,10 @@ impl Session {
         {
             explain.take_off(engine, &verdict.explained);
         }
+        if let Some(reason) = verdict.allocators {
+            self.forget_allocations(engine);
+            self.allocations_off = Some(taken_off(ALLOCATIONS, &reason));
+        }
         self.tell_code();
         None
     }
@@ -254,7 +265,7 @@ impl Session {
     /// How many functions and lines were taken off the target as they cost too much.
     pub(super) fn over_budget(&self) -> u64 {
         let all: u64 = self.steps.iter().map(RunningStep::taken_off).sum();
-        all.saturating_sub(self.code_changed())
+        all.saturating_sub(self.code_changed()) + u64::from(self.allocations_off.is_some())
     }
 
     /// How many were as their code was changed.
@@ -270,7 +281,7 @@ impl Session {
             let reached = reached_in(step);
             let mut add = |part: Part, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
                 let reached = probes.map(|(probe, cost_ns)| Reached {
-                    probe,
+                    counter: Counter::Probe(probe),
                     hits: reached(engine, probe),
                     cost_ns,
                 });
@@ -326,7 +337,33 @@ impl Session {
             let places = explain.probed(engine).into_iter();
             places.map(|(feature, reached)| (Part::Explained(feature), Probed(reached)))
         }));
+        if !self.allocations.is_empty() {
+            parts.push((Part::Allocators, self.allocators_reached(engine, costs)));
+        }
         parts
+    }
+
+    /// How often the functions of its allocators were called, and what that takes of the target.
+    fn allocators_reached(&self, engine: &Engine, costs: ProbeCosts<'_>) -> Probed {
+        let cost_ns = |method| costs.of_call(method, 0).cost_ns;
+        let reached = self.allocations.iter().flat_map(|watch| {
+            let counts = engine.allocator_counts(watch);
+            // On average since it is looked: what an allocation takes beside its probes.
+            let stack_ns = counts.stacks_ns / counts.allocations.max(1);
+            [
+                Reached {
+                    counter: Counter::Allocating(watch.pid()),
+                    hits: counts.allocations,
+                    cost_ns: cost_ns(ExitMethod::Return) + stack_ns,
+                },
+                Reached {
+                    counter: Counter::Freeing(watch.pid()),
+                    hits: counts.frees,
+                    cost_ns: cost_ns(ExitMethod::Never),
+                },
+            ]
+        });
+        Probed(reached.collect())
     }
 
     fn verdict(&self, parts: &[Part], excess: &Excess) -> Verdict {
@@ -366,6 +403,11 @@ impl Session {
                         .reasons
                         .extend(place.map(|place| taken_off(&place, &reason)));
                     verdict.explained.insert(feature, reason);
+                }
+                Part::Allocators => {
+                    let reason = reason("calls of the allocator", costly, excess.allowed);
+                    verdict.reasons.push(taken_off(ALLOCATIONS, &reason));
+                    verdict.allocators = Some(reason);
                 }
             }
         }
