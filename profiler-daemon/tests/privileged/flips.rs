@@ -2,7 +2,8 @@
 //! every view: nothing of those programs is seen, in whatever moment of an exec a probe or a sample comes.
 
 use std::{
-    collections::BTreeSet, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration,
+    collections::BTreeSet, os::unix::process::CommandExt as _, path::PathBuf, process::Command, sync::Arc,
+    time::Duration,
 };
 
 use profiler_daemon::{
@@ -28,6 +29,21 @@ use super::{
 
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
+
+/// The views that show a program that a process becomes for a moment. Of the others, `explain` and a dry run, there may be too little.
+const VIEWS: [&str; 11] = [
+    "flame",
+    "flame of faults",
+    "latency",
+    "latency by value",
+    "record",
+    "record of hits",
+    "spans",
+    "syscalls",
+    "timeline",
+    "trace",
+    "waits",
+];
 
 /// A stream of pictures.
 type Pictures<P> = watch::Receiver<Option<Arc<P>>>;
@@ -272,6 +288,51 @@ fn showing(seen: &Seen) -> BTreeSet<&'static str> {
     showing.map(|(view, _)| *view).collect()
 }
 
+/// A process that becomes programs, one after another, while it is looked at with every view.
+struct Flipping<'a> {
+    service: &'a Service,
+    programs: &'a Programs,
+    /// What it becomes.
+    others: &'a [PathBuf],
+    /// How often.
+    flips: u64,
+}
+
+impl Flipping<'_> {
+    fn images(&self) -> Vec<&str> {
+        let names = self.others.iter().map(|path| path.file_name().unwrap());
+        names.map(|name| name.to_str().unwrap()).collect()
+    }
+
+    /// Runs it to its end, each time with a look at it that is given to `each`.
+    fn run(&self, mut each: impl FnMut(&Glance, bool)) {
+        let images = self.images();
+        let paths: Vec<&str> = self.others.iter().map(|path| path.to_str().unwrap()).collect();
+        let mut command = Command::new(self.programs.own());
+        command.args(["flips", &paths.join(":"), &self.flips.to_string()]);
+        let mut target = Fixture::start_by(command.uid(USER.uid).gid(USER.gid));
+        target.say("go");
+        let mut rounds = 0_u64;
+        while target.line() == "waiting" {
+            // The programs that it becomes call the first of these, the other one the second.
+            let is_own = rounds % 3 == 2;
+            let function = ["l64a", "a64l"][usize::from(is_own)];
+            let looking = Looking::at(self.service, target.pid(), function, rounds % 4 == 2);
+            target.say("go");
+            std::thread::sleep(Duration::from_millis(rounds * 37 % 150));
+            each(&looking.end(&images), is_own);
+            rounds += 1;
+        }
+        assert!(target.output.ends_with("flipped\n"), "{}", target.output);
+        println!(
+            "{} times another program ({}), attached to {rounds} times",
+            self.flips,
+            images.join(", ")
+        );
+        assert_eq!(target.finish().status, Some(0));
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
@@ -280,7 +341,6 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
     }
     let flips = if long_scale() { 10_016 } else { 256 };
     let programs = Programs::new("flips");
-    let own = programs.own();
     let mut others = vec![
         programs.copy("setuid", [0, 0], 0o4755),
         programs.copy("setgid", [0, 42], 0o2755),
@@ -290,51 +350,48 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
         Ok(capable) => others.push(capable),
         Err(error) => println!("no file can have capabilities here: {error}"),
     }
-    let images: Vec<&str> = others
-        .iter()
-        .map(|path| path.file_name().unwrap().to_str().unwrap())
-        .collect();
-    let paths: Vec<&str> = others.iter().map(|path| path.to_str().unwrap()).collect();
     // Frames are this test's alone. Root looks at another process, so that programs are not loaded over and over.
     let service = Service::own();
     let mut beside = Fixture::start("idle", &[]);
     let kept = service.attach(beside.pid(), "").unwrap();
-    let mut command = Command::new(&own);
-    command.args(["flips", &paths.join(":"), &flips.to_string()]);
-    let mut target = Fixture::start_by(command.uid(USER.uid).gid(USER.gid));
-    target.say("go");
-    let (mut rounds, mut showing_own) = (0_u64, BTreeSet::new());
-    while target.line() == "waiting" {
-        // The programs that have more rights call the first of these, the other one the second.
-        let function = ["l64a", "a64l"][usize::from(rounds % 3 == 2)];
-        let looking = Looking::at(&service, target.pid(), function, rounds % 4 == 2);
-        target.say("go");
-        std::thread::sleep(Duration::from_millis(rounds * 37 % 150));
-        let seen = looking.end(&images);
-        if function == "a64l" {
+    let flipping = |others: &[PathBuf], flips: u64, each: &mut dyn FnMut(&Glance, bool)| {
+        let flipping = Flipping {
+            service: &service,
+            programs: &programs,
+            others,
+            flips,
+        };
+        flipping.run(each);
+    };
+    let mut showing_own = BTreeSet::new();
+    flipping(&others, flips, &mut |seen, is_own| {
+        if is_own {
             showing_own.extend(showing(&seen.calls));
         } else {
             assert_eq!(showing(&seen.calls), BTreeSet::new(), "{seen:?}");
         }
         assert_eq!(showing(&seen.of_others), BTreeSet::new(), "{seen:?}");
-        rounds += 1;
+    });
+    println!("its own calls were shown by: {showing_own:?}");
+
+    // Each view shows a program without more rights, in those same moments: the more often it is looked at, the likelier.
+    let plain = [programs.copy("plain", [0, 0], 0o755)];
+    let mut showing_plain = BTreeSet::new();
+    let mut hidden: Vec<&str> = VIEWS.to_vec();
+    for _ in 0..4 {
+        flipping(&plain, 192, &mut |seen, is_own| {
+            if !is_own {
+                showing_plain.extend(showing(&seen.calls));
+            }
+            showing_plain.extend(showing(&seen.of_others));
+        });
+        hidden.retain(|view| !showing_plain.contains(view));
+        if hidden.is_empty() {
+            break;
+        }
     }
-    assert!(target.output.ends_with("flipped\n"), "{}", target.output);
-    println!(
-        "{flips} programs with more rights ({}), attached to {rounds} times; its own calls were shown by: {}",
-        images.join(", "),
-        Vec::from_iter(showing_own.clone()).join(", ")
-    );
-    for view in [
-        "latency",
-        "latency by value",
-        "trace",
-        "record of hits",
-        "timeline",
-    ] {
-        assert!(showing_own.contains(view), "{view} shows nothing at all");
-    }
-    assert_eq!(target.finish().status, Some(0));
+    println!("what it became without more rights was shown by: {showing_plain:?}");
+    assert!(hidden.is_empty(), "nothing at all is shown by {hidden:?}");
     service.end(&kept);
     beside.say("go");
     assert_eq!(beside.finish().status, Some(0));
