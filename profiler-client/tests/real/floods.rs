@@ -474,6 +474,9 @@ impl Flood {
             flood.connections.load(Relaxed)
         );
         println!("{}", root.said());
+        // It is a flood: some is refused, and much is answered.
+        assert!(flood.answered.load(Relaxed) > 0 && flood.refused.load(Relaxed) > 0);
+        assert!(flood.connections.load(Relaxed) >= CONNECTIONS_AT_ONCE.into());
     }
 }
 
@@ -525,7 +528,11 @@ fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
     let left = settled(&daemon);
     println!("memory: {before} KiB before, {peak} at most, {left} left");
     assert!(peak <= PEAK_KIB, "{peak} KiB");
-    assert_eq!(daemon.sessions().len(), 0);
+    let begin = Instant::now();
+    while !daemon.sessions().is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", daemon.sessions());
+        std::thread::sleep(Duration::from_millis(100));
+    }
     assert!(left <= before + before / 10 + LEFT_KIB, "{left} KiB of {before}");
     unharmed(targets.of_root);
     assert_eq!(daemon.stop(), Some(0));

@@ -12,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::Instant,
 };
 
 use profiler_daemon::{
@@ -489,7 +490,9 @@ fn orphan(command: &mut Command) {
 
 /// The process that runs a program of this path, once another one than this has it as a child.
 fn orphan_of(path: &Path) -> u32 {
+    let begin = Instant::now();
     loop {
+        assert!(begin.elapsed() < PATIENCE, "nobody runs {}", path.display());
         for process in profiler_target::list().unwrap() {
             let stat = fs::read(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
             let parent = profiler_target::Stat::parse(&stat).map(|stat| stat.parent);
