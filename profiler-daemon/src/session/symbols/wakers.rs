@@ -9,7 +9,10 @@ use profiler_aggregate::{
 use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
 use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
 
-use super::{Walked, call_site, lock, name_stack};
+use super::{
+    lock,
+    stacks::{Walked, call_site, name_stack},
+};
 use crate::kernel::{Activity, Interval, SharedStack};
 
 /// An interval off the CPU whose waker was asked for.
