@@ -32,7 +32,7 @@ use profiler_symbolize::{Frame, Groupings, Symbolizer};
 
 use self::{
     dropped::{Content, add_hits},
-    naming::{RememberedStacks, meet_tasks, name, name_caller},
+    naming::{RememberedStacks, meet_process, meet_tasks, name, name_caller},
 };
 pub use self::{
     dropped::{Dropped, DroppedHits},
@@ -67,6 +67,7 @@ enum Job {
     },
     MeetTasks {
         pids: Vec<u32>,
+        wanted: Wanted,
         now_ns: u64,
     },
     SideLoad(SideLoaded),
@@ -156,10 +157,11 @@ impl Symbols {
         }
     }
 
-    /// Has the threads of processes asked for their names, which may end before their first stack is named.
-    pub fn meet_tasks(&self, pids: Vec<u32>, now_ns: u64) {
+    /// Has processes asked for what they and their threads are called, as far as it is wanted: they may end before their first stack is
+    /// named.
+    pub fn meet_tasks(&self, pids: Vec<u32>, wanted: Wanted, now_ns: u64) {
         // Where the thread is too busy, they are asked with their first records.
-        let _ = self.jobs.try_send(Job::MeetTasks { pids, now_ns });
+        let _ = self.jobs.try_send(Job::MeetTasks { pids, wanted, now_ns });
     }
 
     /// Hands over files with symbols; whether there was room for them.
@@ -233,9 +235,9 @@ fn run(
                 }
                 then();
             }
-            Job::MeetTasks { pids, now_ns } => {
+            Job::MeetTasks { pids, wanted, now_ns } => {
                 for pid in pids {
-                    symbolizer.meet_tasks(pid, now_ns);
+                    meet_process(&mut symbolizer, pid, wanted, now_ns);
                 }
             }
             Job::SideLoad(files) => symbolizer.side_load(files),

@@ -69,8 +69,9 @@ impl Owner {
         match (watch, &mut self.running, self.sessions.get(name)) {
             (Ok(watch), Some(running), Some(session)) => {
                 let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
-                if session.wanted().names_tasks() {
-                    running.symbols.meet_tasks(pids.clone(), now_ns);
+                let wanted = session.wanted();
+                if wanted.names_tasks() {
+                    running.symbols.meet_tasks(pids.clone(), wanted, now_ns);
                 }
                 let open = move || answer(reply, Ok(watch));
                 running

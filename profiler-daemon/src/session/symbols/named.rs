@@ -25,8 +25,12 @@ pub struct Wanted {
 impl Wanted {
     /// Whether threads or processes are shown by their names.
     pub fn names_tasks(self) -> bool {
-        let mut by_task = [Grouping::Thread, Grouping::Process].into_iter();
-        self.tasks || by_task.any(|by| self.groupings.contain(by))
+        self.names_threads() || self.groupings.contain(Grouping::Process)
+    }
+
+    /// Whether threads are, and not processes alone.
+    pub(super) fn names_threads(self) -> bool {
+        self.tasks || self.groupings.contain(Grouping::Thread)
     }
 }
 

@@ -15,24 +15,41 @@ use super::{
 };
 use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};
 
-/// Looks what the threads of samples are called, where that is wanted, before their stacks are named: that may take long, and threads end
-/// meanwhile.
+/// Looks what the threads or processes of samples are called, where that is wanted, before their stacks are named: that may take long,
+/// and they end meanwhile.
 pub(super) fn meet_tasks(symbolizer: &mut Symbolizer, records: &[Record], wanted: Wanted, now_ns: u64) {
     if !wanted.names_tasks() {
         return;
     }
     let mut last = None;
     for record in records {
-        let (tgid, tid) = match record {
-            Record::Sample { tgid, tid, .. } => (*tgid, *tid),
-            Record::OffCpu(interval) => (interval.tgid, interval.tid),
+        let thread = match record {
+            Record::Sample { tgid, tid, .. } => ThreadId {
+                tgid: *tgid,
+                tid: *tid,
+            },
+            Record::OffCpu(interval) => ThreadId {
+                tgid: interval.tgid,
+                tid: interval.tid,
+            },
             _ => continue,
         };
-        if last != Some((tgid, tid)) {
-            symbolizer.meet_tasks(tgid, now_ns);
-            symbolizer.thread(tgid, tid, now_ns);
-            last = Some((tgid, tid));
+        if last != Some(thread) {
+            meet_process(symbolizer, thread.tgid, wanted, now_ns);
+            if wanted.names_threads() {
+                symbolizer.thread(thread.tgid, thread.tid, now_ns);
+            }
+            last = Some(thread);
         }
+    }
+}
+
+/// Looks what a process is called, and what its threads are, where these are wanted.
+pub(super) fn meet_process(symbolizer: &mut Symbolizer, pid: u32, wanted: Wanted, now_ns: u64) {
+    if wanted.names_threads() {
+        symbolizer.meet_tasks(pid, now_ns);
+    } else if wanted.names_tasks() {
+        symbolizer.process(pid, now_ns);
     }
 }
 
@@ -251,4 +268,42 @@ fn name_hit(symbolizer: &mut Symbolizer, remembered: &mut Remembered, mut hit: H
         Arc::new(NamedStack { frames, complete })
     });
     NamedHit { hit, stack }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Modules of the frames that are made as the names of a sample's thread and process are looked at.
+    fn made(groupings: impl IntoIterator<Item = Grouping>) -> Vec<String> {
+        let own = std::process::id();
+        let sample = Record::Sample {
+            event: 0,
+            tgid: own,
+            tid: own,
+            ts_ns: 0,
+            weight: 1,
+            key: Key::default(),
+            spans: Vec::new(),
+            kernel: Vec::new(),
+            user: Vec::new(),
+            flags: 0,
+        };
+        let wanted = Wanted {
+            groupings: groupings.into_iter().collect(),
+            ..Wanted::default()
+        };
+        let mut symbolizer = Symbolizer::default();
+        let before = symbolizer.frames().len();
+        meet_tasks(&mut symbolizer, &[sample], wanted, 0);
+        let made = symbolizer.frames().iter().skip(before);
+        made.map(|frame| frame.module.to_string()).collect()
+    }
+
+    #[test]
+    fn names_are_looked_at_of_what_is_shown_alone() {
+        assert!(made([Grouping::Function, Grouping::Module]).is_empty());
+        assert_eq!(made([Grouping::Process]), ["[process]"], "no thread is shown");
+        assert_eq!(made([Grouping::Thread]), ["[process]", "[thread]"]);
+    }
 }
