@@ -1,0 +1,121 @@
+//! One who keeps records: what is recorded for it, and what it missed.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::{
+    super::{outlet::Outlet, recorded_calls::RecordedTurn},
+    batch::{Moment, RecordBatch},
+    gathered::OfKinds,
+    scope::{MoreRecords, RecordedScope},
+};
+
+/// Batches that may wait for one reader; it misses the records of those beyond, counted.
+pub(super) const MAX_WAITING: usize = 32;
+
+/// One who keeps records.
+pub(super) struct Reader {
+    /// What is recorded for it.
+    pub(super) scope: Arc<RecordedScope>,
+    /// Waits are recorded for it.
+    pub(super) waits: bool,
+    /// System calls are, from then on.
+    calls_from_ns: Option<u64>,
+    outlet: Outlet<RecordBatch>,
+    /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
+    frames: usize,
+    /// What it missed as it did not read.
+    missed: OfKinds,
+    /// System calls of the turns that it missed.
+    calls_missed: u64,
+}
+
+impl Reader {
+    /// One who asks for more than the scope, from now on.
+    pub(super) fn open(
+        scope: &RecordedScope,
+        more: &MoreRecords,
+        now_ns: u64,
+    ) -> (Self, mpsc::Receiver<RecordBatch>) {
+        let (outlet, receiver) = Outlet::open(MAX_WAITING);
+        let reader = Self {
+            scope: Arc::new(RecordedScope {
+                off_cpu: more.off_cpu,
+                events: more.events.iter().copied().collect(),
+                ..scope.clone()
+            }),
+            waits: more.waits,
+            calls_from_ns: more.syscalls.then_some(now_ns),
+            outlet,
+            frames: 0,
+            missed: OfKinds::default(),
+            calls_missed: 0,
+        };
+        (reader, receiver)
+    }
+
+    /// Goes on with another scope.
+    pub(super) fn set_scope(&mut self, scope: &RecordedScope) {
+        self.scope = Arc::new(RecordedScope {
+            off_cpu: self.scope.off_cpu,
+            events: self.scope.events.clone(),
+            ..scope.clone()
+        });
+    }
+
+    /// Whether system calls are recorded for it.
+    pub(super) fn has_calls(&self) -> bool {
+        self.calls_from_ns.is_some()
+    }
+
+    /// Whether nobody reads any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.outlet.is_closed()
+    }
+
+    /// Hands over what is its own of a batch, in which so many records came.
+    pub(super) fn give(
+        &mut self,
+        batch: &RecordBatch,
+        came: OfKinds,
+        turns: &[Arc<RecordedTurn>],
+        moment: &Moment<'_>,
+    ) {
+        let turns = self.turns(turns);
+        let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
+        let batch = RecordBatch {
+            turns,
+            scope: Arc::clone(&self.scope),
+            calls_dropped: self.calls_missed,
+            outside_dropped: batch.outside_dropped + self.missed.outside,
+            at_events_dropped: batch.at_events_dropped + self.missed.at_events,
+            off_cpu: batch.off_cpu.clone().filter(|_| self.waits),
+            frames: moment.frames.get(self.frames..).unwrap_or_default().into(),
+            dropped: batch.dropped + self.missed.calls,
+            waits_dropped: if self.waits {
+                batch.waits_dropped + self.missed.waits
+            } else {
+                0
+            },
+            ..batch.clone()
+        };
+        if moment.ended.is_some() {
+            self.outlet.end(batch);
+        } else if self.outlet.offer(batch) {
+            self.frames = moment.frames.len();
+        } else {
+            self.missed += came;
+            self.calls_missed += calls;
+        }
+    }
+
+    /// Those of these turns that are its own.
+    fn turns(&self, turns: &[Arc<RecordedTurn>]) -> Vec<Arc<RecordedTurn>> {
+        let Some(from_ns) = self.calls_from_ns else {
+            return Vec::new();
+        };
+        let own = turns.iter().filter(|turn| turn.from_ns >= from_ns);
+        own.cloned().collect()
+    }
+}
