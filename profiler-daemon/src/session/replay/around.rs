@@ -10,7 +10,9 @@ use profiler_scope::{Bound, Scope, Step};
 
 use super::{
     super::error::SessionError,
-    play::{self, Asked, Part, Question},
+    part::Part,
+    play::{self, Asked},
+    question::Question,
 };
 use crate::recording::Recording;
 

@@ -15,7 +15,8 @@ use super::{
         error::{Reason, SessionError},
         picture::{FlamePicture, FlameRequest, FunctionInfo, Losses},
     },
-    play::{Begun, Played},
+    begun::Begun,
+    play::Played,
 };
 
 /// What the user should know of two parts that are compared.

@@ -18,7 +18,8 @@ use super::{
         timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told},
     },
     asked,
-    play::{self, LATE_NS, Part, nothing},
+    begun::{self, nothing},
+    part::{LATE_NS, Part, end_of_part},
     unreadable,
 };
 use crate::{
@@ -43,7 +44,7 @@ pub fn timeline(
     request: &TimelineRequest,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
-    let begun = play::begin(recording, asked, part)?;
+    let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut taken = Taken {
         request,
@@ -100,7 +101,7 @@ pub fn timeline(
             is_awaited() && take(read)
         })
         .map_err(|error| unreadable(&error))?;
-    let reason = play::end_of_part(begin_ns, edited_ns, missing_ns);
+    let reason = end_of_part(begin_ns, edited_ns, missing_ns);
     taken.end(&begun.scope.into(), &Ending::other(reason))
 }
 

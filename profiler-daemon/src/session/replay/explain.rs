@@ -44,8 +44,9 @@ use super::{
         watchers::Watchers,
     },
     asked::{self, AskedStep},
+    begun::{self, nothing},
     counts::RecordedCounts,
-    play::{self, LATE_NS, Part},
+    part::{LATE_NS, Part},
     taken::{Taken, Told},
     unreadable,
 };
@@ -79,7 +80,7 @@ pub fn explain(
     part: Part,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
-    let begun = play::begin(recording, asked, part)?;
+    let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
         asked,
@@ -182,7 +183,7 @@ impl Playing<'_> {
         if let Some(error) = self.taken.failed {
             return Err(error);
         }
-        let mut explained = self.explained.ok_or_else(play::nothing)?;
+        let mut explained = self.explained.ok_or_else(nothing)?;
         let taken = &self.taken;
         let counted = |name: &str| taken.counted(name);
         let sampling = Sampling::of_counters(counted);

@@ -5,13 +5,17 @@
 //! |---|---|
 //! | `around` | percentiles of the steps around others |
 //! | `asked` | which of the recorded steps a scope asks for |
+//! | `begun` | what is known of a part when its session is made |
 //! | `compare` | two ways through recordings in one picture |
 //! | `counters` | counters over time |
 //! | `counts` | what was counted of probes, added up |
 //! | `explain` | what slow calls do that others do not |
 //! | `hits` | which of the recorded hits are shown |
+//! | `named` | a recorded sample as one that was just named |
 //! | `named_counts` | what became of records on their way, by name |
+//! | `part` | a part of a recording's time |
 //! | `play` | one way through the recording |
+//! | `question` | what a way through the recording is for |
 //! | `spans` | the slowest calls |
 //! | `syscalls` | system calls, and who makes them |
 //! | `taken` | losses, what is missing, and where the part ends, of waits and of slow calls |
@@ -23,13 +27,17 @@
 
 mod around;
 mod asked;
+mod begun;
 mod compare;
 mod counters;
 mod counts;
 mod explain;
 mod hits;
+mod named;
 mod named_counts;
+mod part;
 mod play;
+mod question;
 mod spans;
 mod summed;
 mod syscalls;
@@ -55,7 +63,12 @@ use tokio::sync::watch;
 pub use self::asked::AskedStep;
 #[cfg(test)]
 pub use self::counts::RecordedCounts;
-use self::play::{AskedAges, Begun, Part, Played, Question};
+use self::{
+    begun::Begun,
+    part::{AskedAges, Part},
+    play::Played,
+    question::Question,
+};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, Editable, RecordedTime, TargetSpec},
@@ -666,7 +679,7 @@ fn part(recording: &Recording, time: RecordedTime, ages: AskedAges) -> Result<Pa
 
 /// What is known of a part, and how long it is.
 fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result<(Begun, u64), SessionError> {
-    let mut begun = play::begin(recording, scope, part)?;
+    let mut begun = begun::begin(recording, scope, part)?;
     let cut_off = recording.bytes_cut_off();
     if cut_off > 0 {
         begun.warnings.push(format!(

@@ -35,7 +35,9 @@ use super::{
     },
     asked::AskedStep,
     hits::values,
-    play::{LATE_NS, Part, Played, named},
+    named::named,
+    part::{LATE_NS, Part},
+    play::Played,
 };
 use crate::kernel::Activity;
 

@@ -21,8 +21,9 @@ use super::{
         watchers::Watchers,
     },
     asked::{self, AskedStep},
-    play::{self, DROPPED, LATE_NS, Part},
-    taken::{Taken, Told},
+    begun::{self, nothing},
+    part::{LATE_NS, Part, since},
+    taken::{DROPPED, Taken, Told},
     unreadable,
 };
 use crate::{
@@ -47,7 +48,7 @@ pub fn syscalls(
     by: Grouping,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
-    let begun = play::begin(recording, asked, part)?;
+    let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
         asked,
@@ -175,7 +176,7 @@ impl Playing<'_> {
 
     /// Refuses other scopes than the one whose system calls were counted.
     fn check(&self) -> Result<(), SessionError> {
-        let recorded = self.taken.recorded.as_ref().ok_or_else(play::nothing)?;
+        let recorded = self.taken.recorded.as_ref().ok_or_else(nothing)?;
         let steps = asked::steps(recorded, self.asked, recorded.ages, 0)?;
         let parsed: Vec<Step> = steps.iter().map(AskedStep::text).collect();
         refuse_unknown(&parsed.iter().collect::<Vec<_>>(), SYSCALLS)?;
@@ -245,12 +246,12 @@ impl Playing<'_> {
         if !whole || turns.missing_ns > 0 || to_ns.saturating_add(MISSING_NS) < taken.now_ns {
             ended.push(format!(
                 "; the system calls are those that returned from {} s to {} s",
-                play::since(begin_ns, from_ns),
-                play::since(begin_ns, to_ns)
+                since(begin_ns, from_ns),
+                since(begin_ns, to_ns)
             ));
         }
         if turns.missing_ns > 0 {
-            let missing = play::since(0, turns.missing_ns);
+            let missing = since(0, turns.missing_ns);
             ended.push(format!(", without {missing} s that are missing"));
         }
         let dropped = taken.counted(CALLS_DROPPED);

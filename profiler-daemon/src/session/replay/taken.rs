@@ -11,9 +11,15 @@ use super::{
     },
     asked::{self, Compared},
     named_counts::NamedCounts,
-    play::{self, DROPPED, Part, UNKNOWN},
+    part::{Part, end_of_part},
 };
 use crate::recording::Batch;
+
+/// Why records are missing that were lost before they were written.
+pub const DROPPED: &str = "recording_behind";
+
+/// Why records are missing of kinds that a newer version has written.
+pub const UNKNOWN: &str = "newer_format";
 
 /// What was taken so far.
 pub struct Taken {
@@ -130,6 +136,6 @@ impl Taken {
 
     /// Why nothing more is shown.
     pub fn ending(&self, begin_ns: u64) -> Ending {
-        Ending::other(play::end_of_part(begin_ns, self.edited_ns, self.missing_ns))
+        Ending::other(end_of_part(begin_ns, self.edited_ns, self.missing_ns))
     }
 }

@@ -20,7 +20,8 @@ use super::{
         watchers::Watchers,
     },
     asked::{self, AskedStep},
-    play::{self, LATE_NS, Part},
+    begun::{self, nothing},
+    part::{LATE_NS, Part},
     taken::{Taken, Told},
     unreadable,
     waiting::NOT_RECORDED,
@@ -37,7 +38,7 @@ pub fn waits(
     part: Part,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
-    let begun = play::begin(recording, asked, part)?;
+    let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
         asked,
@@ -97,7 +98,7 @@ impl Playing<'_> {
     }
 
     fn begin(&self, off: OffAtFirst) -> Result<WatchedWaits, SessionError> {
-        let recorded = self.taken.recorded.as_ref().ok_or_else(play::nothing)?;
+        let recorded = self.taken.recorded.as_ref().ok_or_else(nothing)?;
         let steps = asked::steps(recorded, self.asked, recorded.ages, off.since_ns)?;
         let parsed: Vec<Step> = steps.iter().map(AskedStep::text).collect();
         refuse_unknown(&parsed.iter().collect::<Vec<_>>(), WAITS)?;
