@@ -9,6 +9,7 @@ mod asked;
 mod branches;
 mod judge;
 mod jump_events;
+mod lines;
 mod trace;
 
 use std::{

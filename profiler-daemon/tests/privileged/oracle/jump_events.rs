@@ -2,14 +2,12 @@
 //! functions only where it was built with a disassembler.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{Arc, Condvar, Mutex},
-    thread::JoinHandle,
 };
 
-use super::{super::service::PATIENCE, branches::Jump, trace::Event};
+use super::{branches::Jump, lines::Lines, trace::Event};
 
 /// Its times are cut off to microseconds: the middle of one. Between two probes of a thread lie a trap, and the way out of one.
 const MIDDLE_NS: u64 = 500;
@@ -62,16 +60,30 @@ cd ../..
 struct Written {
     events: Vec<Event>,
     is_ready: bool,
+    /// All that was written before has been read.
     is_over: bool,
     /// How often the kernel has found no room.
     lost: u64,
 }
 
+impl Written {
+    fn take(&mut self, line: String) {
+        if let Some(event) = parse(&line) {
+            self.events.push(event);
+        } else if line == "ready" {
+            self.is_ready = true;
+        } else if line.ends_with(MARK) {
+            self.is_over = true;
+        } else if line.contains("LOST") {
+            self.lost += 1;
+        }
+    }
+}
+
 /// Events at jumps; removed when dropped.
 pub struct JumpEvents {
     child: Child,
-    written: Arc<(Mutex<Written>, Condvar)>,
-    reader: Option<JoinHandle<()>>,
+    written: Lines<Written>,
 }
 
 impl JumpEvents {
@@ -88,46 +100,15 @@ impl JumpEvents {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let written = Arc::<(Mutex<Written>, Condvar)>::default();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let reader = std::thread::spawn({
-            let written = Arc::clone(&written);
-            move || {
-                for line in output.lines() {
-                    let Ok(line) = line else { break };
-                    let mut known = written.0.lock().unwrap();
-                    if let Some(event) = parse(&line) {
-                        known.events.push(event);
-                    } else if line == "ready" {
-                        known.is_ready = true;
-                    } else if line.ends_with(MARK) {
-                        known.is_over = true;
-                    } else if line.contains("LOST") {
-                        known.lost += 1;
-                    }
-                    written.1.notify_all();
-                }
-                written.0.lock().unwrap().is_over = true;
-                written.1.notify_all();
-            }
-        });
-        let mut running = Self {
-            child,
-            written,
-            reader: Some(reader),
-        };
+        let written = Lines::of(child.stdout.take().unwrap(), Written::take);
+        let mut running = Self { child, written };
         running.wait(|known| known.is_ready);
         running
     }
 
+    /// Waits until something holds; it never does where the child has ended before.
     fn wait(&mut self, holds: impl Fn(&Written) -> bool) {
-        let known = self.written.0.lock().unwrap();
-        let waited = self
-            .written
-            .1
-            .wait_timeout_while(known, PATIENCE, |known| !holds(known) && !known.is_over);
-        let holds = holds(&waited.unwrap().0);
-        if !holds {
+        if !self.written.wait(holds) {
             self.stop();
             let mut errors = String::new();
             let _ = self.child.stderr.take().unwrap().read_to_string(&mut errors);
@@ -136,25 +117,23 @@ impl JumpEvents {
     }
 
     pub fn so_far(&self) -> Vec<Event> {
-        self.written.0.lock().unwrap().events.clone()
+        self.written.look(|written| written.events.clone())
     }
 
     /// All events, and how often some were lost.
     pub fn end(mut self) -> (Vec<Event>, u64) {
-        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
-        self.wait(|known| known.is_over);
+        // Where the child has ended, nobody reads it, and that is what is said.
+        let _ = writeln!(self.child.stdin.as_ref().unwrap());
+        self.wait(|written| written.is_over);
         self.stop();
-        let mut known = self.written.0.lock().unwrap();
-        (std::mem::take(&mut known.events), known.lost)
+        let written = self.written.end();
+        (written.events, written.lost)
     }
 
     /// Has it clean up.
     fn stop(&mut self) {
         self.child.stdin.take();
         let _ = self.child.wait();
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
-        }
     }
 }
 

@@ -2,16 +2,14 @@
 
 use std::{
     collections::HashMap,
-    io::{BufRead as _, BufReader, Read as _},
+    io::Read as _,
     ops::Range,
     process::{Child, Stdio},
-    sync::{Arc, Condvar, Mutex},
-    thread::JoinHandle,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::{bpftrace, service::PATIENCE};
+use super::{super::bpftrace, lines::Lines};
 
 /// By how much bpftrace sees the begin of a call before or after the engine, which may look an instruction later: the first one is
 /// single-stepped then, behind what bpftrace does there.
@@ -93,14 +91,26 @@ impl Event {
 struct Written {
     events: Vec<Event>,
     is_ready: bool,
-    is_over: bool,
+    /// Lines that mean neither.
+    others: Vec<String>,
+}
+
+impl Written {
+    fn take(&mut self, line: String) {
+        if let Some(event) = Event::parse(&line) {
+            self.events.push(event);
+        } else if line == "ready" {
+            self.is_ready = true;
+        } else {
+            self.others.push(line);
+        }
+    }
 }
 
 /// A run of bpftrace; killed when dropped.
 pub struct Bpftrace {
     child: Child,
-    written: Arc<(Mutex<Written>, Condvar)>,
-    reader: Option<JoinHandle<Vec<String>>>,
+    written: Lines<Written>,
 }
 
 impl Bpftrace {
@@ -116,50 +126,16 @@ impl Bpftrace {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let written = Arc::<(Mutex<Written>, Condvar)>::default();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let reader = std::thread::spawn({
-            let written = Arc::clone(&written);
-            move || {
-                let mut others = Vec::new();
-                for line in output.lines() {
-                    let Ok(line) = line else { break };
-                    let mut known = written.0.lock().unwrap();
-                    if let Some(event) = Event::parse(&line) {
-                        known.events.push(event);
-                    } else if line == "ready" {
-                        known.is_ready = true;
-                        written.1.notify_all();
-                    } else {
-                        others.push(line);
-                    }
-                }
-                written.0.lock().unwrap().is_over = true;
-                written.1.notify_all();
-                others
-            }
-        });
-        let running = Self {
-            child,
-            written,
-            reader: Some(reader),
-        };
-        let known = running.written.0.lock().unwrap();
-        let (known, _) = running
-            .written
-            .1
-            .wait_timeout_while(known, PATIENCE, |known| !known.is_ready && !known.is_over)
-            .unwrap();
-        let is_ready = known.is_ready;
-        drop(known);
-        if is_ready {
+        let written = Lines::of(child.stdout.take().unwrap(), Written::take);
+        let running = Self { child, written };
+        if running.written.wait(|written| written.is_ready) {
             return running;
         }
         panic!("bpftrace did not start: {script}: {}", running.end().errors)
     }
 
     pub fn so_far(&self) -> Vec<Event> {
-        self.written.0.lock().unwrap().events.clone()
+        self.written.look(|written| written.events.clone())
     }
 
     pub fn end(mut self) -> Told {
@@ -169,9 +145,8 @@ impl Bpftrace {
         if let Some(mut stderr) = self.child.stderr.take() {
             stderr.read_to_string(&mut errors).unwrap();
         }
-        let others = self.reader.take().unwrap().join().unwrap();
+        let Written { events, others, .. } = self.written.end();
         self.child.wait().unwrap();
-        let events = std::mem::take(&mut self.written.0.lock().unwrap().events);
         Told {
             events,
             others,
