@@ -1,5 +1,7 @@
 //! The `profiler.v1` protocol: messages, clients and servers, generated from `profiler/v1/*.proto`.
 
+pub mod limits;
+
 /// Version 1 of the protocol.
 #[allow(
     missing_docs,

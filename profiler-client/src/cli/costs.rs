@@ -2,13 +2,9 @@
 
 use std::{fmt::Display, str::FromStr};
 
+use profiler_proto::limits::{MAX_FREQUENCY_HZ, MAX_PERIOD};
+
 use super::request::FlameEvent;
-
-/// The longest period.
-const MAX_PERIOD: u64 = 1_000_000_000;
-
-/// The highest frequency, in Hz.
-const MAX_FREQUENCY_HZ: u32 = 10_000;
 
 /// What one `--costs` lists.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use profiler_daemon::kernel::Pace;
 use profiler_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::{
     cli::request::Sides,
     state::{
-        flame::{EventPace, FlameState, SideNames},
+        flame::{FlameState, SideNames},
         latency::LatencyState,
         times::{ACTIVITIES, times},
         tree::{self, Tree},
@@ -108,9 +109,9 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
         object["event"] = state.event.as_str().into();
         object["unit"] = state.unit.as_str().into();
         match state.pace {
-            EventPace::Unknown => {}
-            EventPace::Period(period) => object["period"] = integer(period),
-            EventPace::Frequency(frequency_hz) => object["frequency_hz"] = frequency_hz.into(),
+            None => {}
+            Some(Pace::Period(period)) => object["period"] = integer(period),
+            Some(Pace::Frequency(frequency_hz)) => object["frequency_hz"] = frequency_hz.into(),
         }
     }
     if let Some(before) = &state.before {
@@ -421,7 +422,7 @@ mod tests {
     fn an_event_has_its_unit() {
         let mut state = sample();
         (state.event, state.unit) = ("page-faults".into(), "faults".into());
-        state.pace = EventPace::Period(16);
+        state.pace = Some(Pace::Period(16));
         let objects = parse(&flame(&state, Sides::Difference));
         assert_eq!(
             keys(&objects[0]),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use profiler_daemon::kernel::Pace;
 use profiler_proto::v1;
 
 use super::Malformed;
@@ -22,8 +23,8 @@ pub struct FlameState {
     pub event: String,
     /// What weights are numbers of; empty of time, where they are nanoseconds.
     pub unit: String,
-    /// How often stacks were taken at the event.
-    pub pace: EventPace,
+    /// How often stacks were taken at the event; `None` of time, and where it is not known.
+    pub pace: Option<Pace>,
     /// By the daemon's id for them.
     pub frames: HashMap<u32, v1::Frame>,
     /// By id. Parents have been there before their children; [`Self::order`] tells the order.
@@ -46,25 +47,12 @@ pub struct FlameState {
     pub started: bool,
 }
 
-/// How often stacks are taken at an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EventPace {
-    /// Of time, and where it is not known.
-    #[default]
-    Unknown,
-    /// Each so many of a thread.
-    Period(u64),
-    /// About so many a second of each thread.
-    Frequency(u32),
-}
-
-impl EventPace {
-    const fn of_message(period: u64, frequency_hz: u32) -> Self {
-        match (period, frequency_hz) {
-            (0, 0) => Self::Unknown,
-            (0, frequency_hz) => Self::Frequency(frequency_hz),
-            (period, _) => Self::Period(period),
-        }
+/// How often stacks are taken at an event, as a message says it; `None` of time, and where it is not known.
+const fn pace_of_message(period: u64, frequency_hz: u32) -> Option<Pace> {
+    match (period, frequency_hz) {
+        (0, 0) => None,
+        (0, frequency_hz) => Some(Pace::Frequency(frequency_hz)),
+        (period, _) => Some(Pace::Period(period)),
     }
 }
 
@@ -145,7 +133,7 @@ impl FlameState {
         self.by = v1::Grouping::try_from(by).unwrap_or_default();
         self.times = v1::Times::try_from(times).unwrap_or_default();
         (self.event, self.unit) = (event, unit);
-        self.pace = EventPace::of_message(period, frequency_hz);
+        self.pace = pace_of_message(period, frequency_hz);
         if cost.is_some() {
             self.cost = cost;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use profiler_daemon::kernel::Event;
 use profiler_export::{Profile, firefox, otlp, perf_script, pprof, speedscope};
 use profiler_proto::v1;
 
@@ -29,7 +30,7 @@ use crate::{
         threshold, units,
     },
     state::{
-        flame::{EventPace, FlameState},
+        flame::FlameState,
         rename::rename,
         times::{ACTIVITIES, times},
         unresolved,
@@ -148,7 +149,7 @@ fn warn_of_too_many(state: &FlameState, is_recorded: bool) {
     if lost.is_none_or(|lost| *lost == 0) {
         return;
     }
-    if state.event == "memory-growth" {
+    if Event::parse(&state.event, None, 0).is_some_and(Event::has_own_weight) {
         note(
             "warning: there were too many events to sample each one, and some are missing: a narrower scope has fewer.",
         );
@@ -269,16 +270,8 @@ fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Dura
         text.push_str(&format!(", {} drawn", units::weight(drawn, &state.unit)));
     }
     text.push_str(&format!(", {} samples", units::count(summary.samples)));
-    match state.pace {
-        EventPace::Unknown => {}
-        EventPace::Period(1) => text.push_str(" (a stack at each event)"),
-        EventPace::Period(period) => text.push_str(&format!(
-            " (a stack at one of {} events of each thread)",
-            units::count(period)
-        )),
-        EventPace::Frequency(frequency_hz) => {
-            text.push_str(&format!(" ({frequency_hz} stacks a second of each thread)"));
-        }
+    if let Some(pace) = state.pace {
+        text.push_str(&format!(" ({})", pace.words(units::count)));
     }
     if state.before.is_some() {
         let (after, before) = (units::count(summary.inside), units::count(summary.outside));

@@ -118,13 +118,22 @@ pub enum Pace {
     Frequency(u32),
 }
 
+impl Pace {
+    /// In words, with the period written as a number is.
+    pub fn words(self, number: impl FnOnce(u64) -> String) -> String {
+        match self {
+            Self::Period(1) => "a stack at each event".to_owned(),
+            Self::Period(period) => {
+                format!("a stack at one of {} events of each thread", number(period))
+            }
+            Self::Frequency(frequency_hz) => format!("{frequency_hz} stacks a second of each thread"),
+        }
+    }
+}
+
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Period(1) => f.write_str("a stack at each event"),
-            Self::Period(period) => write!(f, "a stack at one of {period} events of each thread"),
-            Self::Frequency(frequency_hz) => write!(f, "{frequency_hz} stacks a second of each thread"),
-        }
+        f.write_str(&self.words(|period| period.to_string()))
     }
 }
 
@@ -185,6 +194,12 @@ impl Event {
     #[must_use]
     pub fn is_of_the_name_of(self, other: Self) -> bool {
         self.name == other.name
+    }
+
+    /// Whether each comes with a weight of its own, so that all are recorded: a tracepoint of the kernel tells it.
+    #[must_use]
+    pub fn has_own_weight(self) -> bool {
+        self.known().is_some()
     }
 
     /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use profiler_aggregate::Over;
 use profiler_common::values::MAX_VALUES;
-use profiler_proto::v1;
+use profiler_proto::{
+    limits::{MAX_FREQUENCY_HZ, MAX_PERIOD},
+    v1,
+};
 use profiler_scope::expression::{self, Expression};
 use profiler_symbolize::Grouping;
 use tonic::Request;
@@ -20,8 +23,6 @@ use crate::{
 };
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
-const MAX_FREQUENCY_HZ: u32 = 10_000;
-const MAX_PERIOD: u64 = 1_000_000_000;
 const DEFAULT_HITS_PER_SECOND: u32 = 1_000;
 const MAX_HITS_PER_SECOND: u32 = 100_000;
 const MAX_NAME_BYTES: usize = 64;
@@ -428,7 +429,7 @@ fn event(name: &str, pace: Option<Pace>, flags: PaceFlags) -> Result<Event, Sess
             "`{event}` comes in bursts, which a sampling frequency would misrepresent: {instead}"
         )));
     }
-    if pace.is_some() && event.of_tracepoint().is_some() {
+    if pace.is_some() && event.has_own_weight() {
         let instead = match flags {
             PaceFlags::OfFlame => "leave period and frequency (-c, -F) out".to_owned(),
             PaceFlags::OfRecord => format!("write --costs {event}"),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use profiler_proto::v1;
+use profiler_proto::{limits::MAX_PERIOD, v1};
 
 use super::{
     super::{
@@ -11,6 +11,7 @@ use super::{
         endpoint::{self, OtlpEndpoint},
     },
     Color, DryRunArgs, FromArgs, HostArgs, SessionMakingArgs, TargetArgs,
+    shared::frequency,
 };
 
 /// `profiler flame`.
@@ -51,7 +52,7 @@ pub struct FlameArgs {
     pub event: Option<String>,
     /// With -e, sample every Nth event of a thread [default: 1; for hardware events see -F]
     #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "frequency",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+          value_parser = clap::value_parser!(u64).range(1..=MAX_PERIOD))]
     pub count: Option<u64>,
     /// With -e page-faults, minor-faults, major-faults or block-bytes, count each page or block once, at the
     /// innermost function common to all stacks that touched it: a function's weight is what would not be
@@ -69,7 +70,7 @@ pub struct FlameArgs {
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz; with -e and a hardware event, per thread [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]

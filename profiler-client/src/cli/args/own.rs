@@ -7,6 +7,7 @@ use clap::Args;
 use super::{
     super::duration::{self, Span},
     HostArgs,
+    shared::frequency,
 };
 
 /// `profiler self`.
@@ -30,7 +31,7 @@ pub struct OwnArgs {
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// The daemon that is recorded.
     #[command(flatten)]

@@ -13,6 +13,7 @@ use super::{
         size::{self, Bytes},
     },
     HostArgs, SessionMakingArgs, TargetArgs,
+    shared::frequency,
 };
 
 /// `profiler record`.
@@ -71,7 +72,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]

@@ -11,6 +11,7 @@ use super::{
         print_list::{self, PrintList},
     },
     DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
+    shared::frequency,
 };
 
 /// `profiler session`.
@@ -48,7 +49,7 @@ pub struct SessionNewArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Samples per second and CPU while a flame graph is watched, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]

@@ -2,12 +2,18 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::RangedI64ValueParser};
+use profiler_proto::limits::MAX_FREQUENCY_HZ;
 
 use super::super::{
     budget::{self, Budget},
     duration::{self, Span},
 };
+
+/// What a frequency of samples may be, in Hz.
+pub(super) fn frequency() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MAX_FREQUENCY_HZ))
+}
 
 /// Where the daemon is.
 #[derive(Args, Clone, Debug, Default)]

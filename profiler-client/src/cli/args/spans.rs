@@ -10,6 +10,7 @@ use super::{
         print_list::{self, PrintList},
     },
     Color, DryRunArgs, EventFormat, FromArgs, HostArgs, ProbingArgs, TargetArgs,
+    shared::frequency,
 };
 
 /// What is shown of each call.
@@ -60,7 +61,7 @@ pub struct SpansArgs {
     #[arg(long, value_name = "S", conflicts_with = "from", value_parser = duration::parse)]
     pub window: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How it is probed.
     #[command(flatten)]

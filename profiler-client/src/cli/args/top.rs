@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     super::duration::{self, Span},
     Color, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs,
-    shared::recorded_time,
+    shared::{frequency, recorded_time},
 };
 use crate::state::functions::Sort;
 
@@ -40,7 +40,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]

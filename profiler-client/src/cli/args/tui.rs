@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    super::print_list, By, Color, HostArgs, RecordedTime, SessionMakingArgs, ShapingArgs, TargetArgs,
-    shared::recorded_time,
+    super::print_list,
+    By, Color, HostArgs, RecordedTime, SessionMakingArgs, ShapingArgs, TargetArgs,
+    shared::{frequency, recorded_time},
 };
 use crate::{state::functions::Sort, tui::lens::Pane};
 
@@ -76,7 +77,7 @@ pub struct TuiArgs {
     #[arg(long)]
     pub no_mouse: bool,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = frequency())]
     pub frequency: Option<u32>,
     /// How sessions are made.
     #[command(flatten)]
