@@ -135,7 +135,8 @@ impl ByValues {
     pub fn settle(
         &mut self,
         counted: Counted<'_>,
-        (last, is_joined): (Option<&RunningStep>, bool),
+        last: Option<&RunningStep>,
+        is_joined: bool,
         was_live: impl Fn(ProbeId) -> bool,
         is_live: impl Fn(ProbeId) -> bool,
         now_ns: u64,

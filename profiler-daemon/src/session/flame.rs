@@ -422,7 +422,8 @@ impl Flame {
     pub fn compared(
         &mut self,
         now_ns: u64,
-        (other, other_now_ns): (&mut Self, u64),
+        other: &mut Self,
+        other_now_ns: u64,
         over: Over,
         frame: impl Fn(FrameId) -> FrameId,
     ) -> Compared {

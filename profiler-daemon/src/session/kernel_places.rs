@@ -11,7 +11,7 @@ use profiler_scope::{Condition, Constant, Place, expression::Expression, express
 use super::{
     command::Capture,
     error::{Reason, SessionError},
-    lines::{self, Look, PreparedLine, TracedPlace},
+    lines::{self, AskedOfHits, Look, PreparedLine, TracedPlace},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
     prepare::{PreparedSpan, Returning},
     refusal::kernel_refusal,
@@ -44,7 +44,8 @@ const RENAMED: [(&str, &str); 6] = [
 /// Where there is no such, or a field of its record is asked for that it does not have.
 pub fn tracepoint(
     place: &Place,
-    (category, name): (&str, &str),
+    category: &str,
+    name: &str,
     conditions: &[Condition],
     capture: &Capture,
 ) -> Result<PreparedLine, SessionError> {
@@ -200,7 +201,7 @@ pub fn look(
     }
     lines::compose(
         &place.to_string(),
-        (conditions, capture),
+        AskedOfHits { conditions, capture },
         returns,
         |expression| {
             if !returns(expression) {

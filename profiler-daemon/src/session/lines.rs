@@ -117,15 +117,40 @@ const JOINED_PER_SECOND: u64 = 10_000;
 /// The same where the stack is taken of each, which costs the target some microseconds.
 const STACKS_PER_SECOND: u64 = 5_000;
 
+/// A line of a source file.
+#[derive(Clone, Copy)]
+struct SourceLine<'a> {
+    /// Empty where only the address is known.
+    path: &'a str,
+    line: u32,
+}
+
+/// An instruction at which something is looked at.
+#[derive(Clone, Copy)]
+pub struct LookedAt<'a> {
+    pub address: u64,
+    /// What is known there of what a call returns.
+    pub returns: Returns<'a>,
+}
+
+/// What is asked of each hit of a place.
+#[derive(Clone, Copy)]
+pub struct AskedOfHits<'a> {
+    /// They are to hold.
+    pub conditions: &'a [Condition],
+    /// What is shown of it, where anything is.
+    pub capture: Option<&'a Capture>,
+}
+
 /// How conditions are decided and values read at an address; `what` is at it.
 pub fn look_at(
     file: &TargetFile,
     debug: &DebugFile<'_>,
-    (address, returns): (u64, Returns<'_>),
+    at: LookedAt<'_>,
     what: &str,
-    conditions: &[Condition],
-    capture: Option<&Capture>,
+    asked: AskedOfHits<'_>,
 ) -> Result<Look, SessionError> {
+    let LookedAt { address, returns } = at;
     if file.known.index.offset_of(address).is_none() {
         return Err(SessionError::new(
             Reason::LineNotFound,
@@ -139,7 +164,7 @@ pub fn look_at(
     let lacks_debug_information = Cell::new(false);
     compose(
         what,
-        (conditions, capture),
+        asked,
         |expression| is_of_end(expression, returns),
         |expression| values::lower_with(debug, site.clone()?, returns, expression),
         |condition| {
@@ -161,11 +186,12 @@ pub fn look_at(
 /// decided.
 pub fn compose(
     what: &str,
-    (conditions, capture): (&[Condition], Option<&Capture>),
+    asked: AskedOfHits<'_>,
     is_of_end: impl Fn(&Expression) -> bool,
     lower: impl Fn(&Expression) -> Result<Lowered, Refusal>,
     require: impl Fn(&Condition) -> Result<ReadPlan, Refusal>,
 ) -> Result<Look, SessionError> {
+    let AskedOfHits { conditions, capture } = asked;
     let printed: Arc<[Printed]> = capture
         .map_or(&[][..], |capture| &capture.print)
         .iter()
@@ -250,7 +276,7 @@ pub fn interval_ns(capture: &Capture) -> u64 {
 fn at(
     file: &TargetFile,
     debug: &DebugFile<'_>,
-    (path, line): (&str, u32),
+    SourceLine { path, line }: SourceLine<'_>,
     site: LineSite,
     conditions: &[Condition],
     capture: &Capture,
@@ -260,8 +286,15 @@ fn at(
         "" => format!("{:#x} of {}", site.address, file.shown),
         path => format!("line {line} of {path}"),
     };
-    let at = (site.address, Returns::AtInstruction);
-    let Look { spec: look, shown } = look_at(file, debug, at, &what, conditions, Some(capture))?;
+    let at = LookedAt {
+        address: site.address,
+        returns: Returns::AtInstruction,
+    };
+    let asked = AskedOfHits {
+        conditions,
+        capture: Some(capture),
+    };
+    let Look { spec: look, shown } = look_at(file, debug, at, &what, asked)?;
     let function = index.function_at(site.address);
     let in_function = function
         .as_ref()
@@ -481,7 +514,11 @@ pub fn plan_all<'f>(
         };
         let sections = sections(file)?;
         let debug = debug(file, &sections);
-        let at_site = |site: &LineSite| at(file, &debug, (&found.file, line), *site, conditions, capture);
+        let source = SourceLine {
+            path: &found.file,
+            line,
+        };
+        let at_site = |site: &LineSite| at(file, &debug, source, *site, conditions, capture);
         Ok(Ok(found.sites.iter().map(at_site).collect::<Result<_, _>>()?))
     };
     in_files(files, plan, line_weight, line_refusal)
@@ -493,7 +530,9 @@ pub fn plan_all<'f>(
 /// Where there are none, with the nearest lines; where a condition on values cannot be decided.
 pub fn plan_branches<'f>(
     files: &'f [TargetFile],
-    (path, line, taken): (&str, u32, bool),
+    path: &str,
+    line: u32,
+    taken: bool,
     conditions: &[Condition],
     capture: &Capture,
 ) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
@@ -504,11 +543,15 @@ pub fn plan_branches<'f>(
         };
         let sections = sections(file)?;
         let debug = debug(file, &sections);
+        let source = SourceLine {
+            path: &branches.file,
+            line,
+        };
         let mut prepared = Vec::new();
         for site in &branches.sites {
             let address = site.jump.address;
             let at_jump = LineSite { address };
-            let mut line = at(file, &debug, (&branches.file, line), at_jump, conditions, capture)?;
+            let mut line = at(file, &debug, source, at_jump, conditions, capture)?;
             let condition = if taken {
                 site.condition
             } else {
@@ -541,7 +584,8 @@ pub fn plan_branches<'f>(
 /// Where none begins there, or no file or several are called so; where a condition on values cannot be decided.
 pub fn plan_address<'f>(
     files: &'f [TargetFile],
-    (module, address): (&str, u64),
+    module: &str,
+    address: u64,
     conditions: &[Condition],
     capture: &Capture,
 ) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
@@ -573,7 +617,8 @@ pub fn plan_address<'f>(
     let site = LineSite {
         address: site.address,
     };
-    let prepared = at(file, &debug, ("", 0), site, conditions, capture)?;
+    let unknown = SourceLine { path: "", line: 0 };
+    let prepared = at(file, &debug, unknown, site, conditions, capture)?;
     Ok(vec![(file, vec![prepared])])
 }
 
@@ -583,7 +628,8 @@ pub fn plan_address<'f>(
 /// Where there are none, with what is there instead.
 pub fn plan_calls<'f>(
     files: &'f [TargetFile],
-    (path, line): (&str, u32),
+    path: &str,
+    line: u32,
     callee: &Name,
 ) -> Result<Vec<(&'f TargetFile, FoundCalls)>, SessionError> {
     let plan = |file: &'f TargetFile| Ok(calls::find(&file.known.index, path, line.into(), callee));

@@ -167,12 +167,13 @@ struct LastWait {
 }
 
 impl Spans {
-    /// None yet: `before` are all calls so far.
+    /// None yet: `before` are all calls so far, `lost_before` what was lost of them.
     pub fn new(
         layout: Layout,
         wanted: usize,
         window: WindowConfig,
-        (before, lost_before): (&Histogram<u64>, Losses),
+        before: &Histogram<u64>,
+        lost_before: Losses,
         now_ns: u64,
     ) -> Self {
         let window_ns = window.window_ns;
@@ -197,10 +198,9 @@ impl Spans {
 
     /// Those of a recording from a time on, of which so many are shown; the window is its part.
     pub fn of_recording(layout: Layout, wanted: usize, window: WindowConfig, from_ns: u64) -> Self {
-        let before = (&Histogram::new(), Losses::new());
         Self {
             is_recorded: true,
-            ..Self::new(layout, wanted, window, before, from_ns)
+            ..Self::new(layout, wanted, window, &Histogram::new(), Losses::new(), from_ns)
         }
     }
 

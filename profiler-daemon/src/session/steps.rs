@@ -484,7 +484,7 @@ impl Steps {
         records: bool,
     ) -> Result<Vec<Fresh>, KernelError> {
         let mut all: Vec<Fresh> = prepared.iter().map(|_| Fresh::default()).collect();
-        let attached = self.attach_in_order(engine, prepared, kept, (gates, records), &mut all);
+        let attached = self.attach_in_order(engine, prepared, kept, gates, records, &mut all);
         if let Err(error) = attached {
             for Fresh { spans, lines } in all {
                 for (attachment, _) in spans {
@@ -506,7 +506,8 @@ impl Steps {
         engine: &mut Engine,
         prepared: &[PreparedStep],
         kept: usize,
-        (gates, records): (&[Gates], bool),
+        gates: &[Gates],
+        records: bool,
         all: &mut [Fresh],
     ) -> Result<(), KernelError> {
         let last = prepared.len().saturating_sub(1);

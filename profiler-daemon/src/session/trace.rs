@@ -792,7 +792,8 @@ impl Trace {
         &mut self,
         engine: &Engine,
         frames: &[Frame],
-        (around, unseen): (Around, Losses),
+        around: Around,
+        unseen: Losses,
         cost: Cost,
         ended: Option<&Ending>,
     ) {

@@ -733,12 +733,13 @@ impl Explain {
         &mut self,
         engine: &Engine,
         scope: &Scope,
-        (frames, own): (&[Frame], &[String]),
+        frames: &[Frame],
+        own: &[String],
         is_last: bool,
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Explained>, usize) {
         let now = self.reached_now(engine, monotonic_ns());
-        let (findings, judged) = self.noted.findings((frames, own), is_slow);
+        let (findings, judged) = self.noted.findings(frames, own, is_slow);
         let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
         let asked = sure.filter_map(|finding| match finding.about {
             About::Frame(id) => samples::function(frames.get(id.0 as usize)?),
@@ -794,7 +795,8 @@ impl Noted {
     /// names of the functions.
     pub fn findings(
         &self,
-        (frames, own): (&[Frame], &[String]),
+        frames: &[Frame],
+        own: &[String],
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Finding>, usize) {
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();

@@ -27,6 +27,22 @@ const MAX_BYTES: u64 = 1 << 16;
 /// Code of a function that is watched while it is probed, in bytes: where hooks are put.
 const WATCHED_BYTES: u64 = 32;
 
+/// Code of a file.
+#[derive(Clone, Copy)]
+pub struct CodeRange {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+impl CodeRange {
+    /// One byte.
+    pub fn byte_at(offset: u64) -> Self {
+        Self { offset, bytes: 1 }
+    }
+}
+
 /// The code of a process, as it is by now.
 pub struct Code(Option<Memory>);
 
@@ -38,7 +54,8 @@ impl Code {
 
     /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be. Pages that are not in memory
     /// are the file's.
-    pub fn refusal(&self, file: &TargetFile, offset: u64, bytes: u64) -> Option<&'static str> {
+    pub fn refusal(&self, file: &TargetFile, range: CodeRange) -> Option<&'static str> {
+        let CodeRange { offset, bytes } = range;
         let mut mappings = file.module.mappings.iter();
         let bytes = bytes.clamp(1, MAX_BYTES);
         mappings.find_map(|mapping| {
@@ -47,7 +64,7 @@ impl Code {
                 return Some("its code is mapped writable, where the kernel sets no probes");
             }
             let bytes = bytes.min(mapping.end - address);
-            self.is_changed(file, mapping, (offset, address), bytes)
+            self.is_changed(file, mapping, CodeRange { offset, bytes }, address)
                 .then_some("its code was changed after it was loaded: it is hooked or patched, and a probe would break it")
         })
     }
@@ -56,8 +73,8 @@ impl Code {
         &self,
         file: &TargetFile,
         mapping: &Mapping,
-        (offset, address): (u64, u64),
-        bytes: u64,
+        CodeRange { offset, bytes }: CodeRange,
+        address: u64,
     ) -> bool {
         let Some(memory) = &self.0 else { return false };
         // Of the file's own pages nobody can have changed anything.
@@ -85,8 +102,9 @@ fn bytes_of(file: &TargetFile, offset: u64, bytes: u64) -> Option<&[u8]> {
 /// them; else the probe's byte alone.
 pub fn under_probe(
     file: &TargetFile,
-    (pid, function): (u32, Option<Key>),
-    (offset, bytes): (u64, u64),
+    pid: u32,
+    function: Option<Key>,
+    CodeRange { offset, bytes }: CodeRange,
     probe_offset: u64,
 ) -> Option<ProbedCode> {
     let is_near = |probe: &u64| *probe < WATCHED_BYTES;

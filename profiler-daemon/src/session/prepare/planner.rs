@@ -23,15 +23,15 @@ use super::{
         files::TargetFile,
         functions::key,
         kernel_functions, kernel_places,
-        lines::{self, PreparedLine, Printed},
+        lines::{self, AskedOfHits, LookedAt, PreparedLine, Printed},
         picture::ExitMethod,
         refusal::plan_refusal,
     },
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
-    changed_code::{Code, under_probe},
+    changed_code::{Code, CodeRange, under_probe},
     ifuncs,
     inlined::Inlined,
-    sites::{by_file, call_site, inlined_site},
+    sites::{Beginning, by_file, call_site, inlined_site},
     warnings::{BareFiles, warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec, SpanKind};
@@ -78,16 +78,16 @@ impl Planner<'_> {
             }
             Place::Branch { file, line, taken } => {
                 prepared.lines = self.each(|files, capture| {
-                    lines::plan_branches(files, (file, *line, *taken), &step.conditions, capture)
+                    lines::plan_branches(files, file, *line, *taken, &step.conditions, capture)
                 })?;
             }
             Place::Address { module, address } => {
                 prepared.lines = self.each(|files, capture| {
-                    lines::plan_address(files, (module, *address), &step.conditions, capture)
+                    lines::plan_address(files, module, *address, &step.conditions, capture)
                 })?;
             }
             Place::Call { callee, file, line } => {
-                prepared.files = self.calls(step, callee, (file, *line), warnings)?;
+                prepared.files = self.calls(step, callee, file, *line, warnings)?;
             }
             Place::SystemCall(name) => {
                 prepared.files = self.system_call(step, name)?;
@@ -96,7 +96,7 @@ impl Planner<'_> {
                 prepared.files = self.kernel_functions(step, name)?;
             }
             Place::Tracepoint { category, name } => {
-                prepared.lines = self.tracepoint(step, (category, name))?;
+                prepared.lines = self.tracepoint(step, category, name)?;
             }
         }
         self.leave_out_changed(&mut prepared, warnings)?;
@@ -172,31 +172,40 @@ impl Planner<'_> {
                 of_file.sites.retain(|span| {
                     let function = &span.site.function;
                     let begins = file.known.index.offset_of(function.address);
-                    let (offset, bytes) = match begins {
-                        Some(offset) if function.address > 0 => (offset, function.size),
-                        _ => (span.spec.entry_offset, MAX_INSTRUCTION_BYTES),
+                    let code_of_it = match begins {
+                        Some(offset) if function.address > 0 => CodeRange {
+                            offset,
+                            bytes: function.size,
+                        },
+                        _ => CodeRange {
+                            offset: span.spec.entry_offset,
+                            bytes: MAX_INSTRUCTION_BYTES,
+                        },
                     };
                     let elsewhere = span.spec.ends.elsewhere();
-                    let mut elsewhere = elsewhere.map(|exit| (exit.offset, exit.bytes()));
+                    let mut elsewhere = elsewhere.map(|exit| CodeRange {
+                        offset: exit.offset,
+                        bytes: exit.bytes(),
+                    });
                     let why = code
-                        .refusal(file, offset, bytes)
-                        .or_else(|| elsewhere.find_map(|(offset, bytes)| code.refusal(file, offset, bytes)));
+                        .refusal(file, code_of_it)
+                        .or_else(|| elsewhere.find_map(|range| code.refusal(file, range)));
                     if let Some(why) = why {
                         refuse(&function.name, why);
                         return false;
                     }
-                    let of = (process.pid(), Some(key(function)));
+                    let (pid, of) = (process.pid(), Some(key(function)));
                     // What is inlined is in several parts: what is behind its first may be another's.
-                    let watched_bytes = if span.spec.kind == SpanKind::Function {
-                        bytes
+                    let watched_code = if span.spec.kind == SpanKind::Function {
+                        code_of_it
                     } else {
-                        1
+                        CodeRange::byte_at(code_of_it.offset)
                     };
-                    let entry =
-                        under_probe(file, of.clone(), (offset, watched_bytes), span.spec.entry_offset);
+                    let entry = under_probe(file, pid, of.clone(), watched_code, span.spec.entry_offset);
                     watched.extend(entry.map(Arc::new));
                     for exit in span.spec.ends.elsewhere() {
-                        let exit = under_probe(file, of.clone(), (exit.offset, 1), exit.offset);
+                        let byte = CodeRange::byte_at(exit.offset);
+                        let exit = under_probe(file, pid, of.clone(), byte, exit.offset);
                         elsewhere_watched.extend(exit.map(Arc::new));
                     }
                     true
@@ -207,13 +216,18 @@ impl Planner<'_> {
                     continue;
                 };
                 of_file.lines.retain(|line| {
-                    let at = (line.spec.offset, MAX_INSTRUCTION_BYTES);
-                    if let Some(why) = code.refusal(file, at.0, at.1) {
+                    let offset = line.spec.offset;
+                    let instruction = CodeRange {
+                        offset,
+                        bytes: MAX_INSTRUCTION_BYTES,
+                    };
+                    if let Some(why) = code.refusal(file, instruction) {
                         refuse(&line.place.site, why);
                         return false;
                     }
                     // What is behind its first byte may be another's: an instruction's length is not known here.
-                    let under_probe = under_probe(file, (process.pid(), None), (at.0, 1), line.spec.offset);
+                    let under_probe =
+                        under_probe(file, process.pid(), None, CodeRange::byte_at(offset), offset);
                     watched.extend(under_probe.map(Arc::new));
                     true
                 });
@@ -315,7 +329,12 @@ impl Planner<'_> {
     }
 
     /// A tracepoint, for the threads of each process.
-    fn tracepoint(&self, step: &Step, name: (&str, &str)) -> Result<Vec<PreparedLines>, SessionError> {
+    fn tracepoint(
+        &self,
+        step: &Step,
+        category: &str,
+        name: &str,
+    ) -> Result<Vec<PreparedLines>, SessionError> {
         let only_counted = only_counted();
         let capture = self.capture.unwrap_or(&only_counted);
         let prepare = |process: &Process| {
@@ -324,6 +343,7 @@ impl Planner<'_> {
                 path: kernel_places::MODULE.into(),
                 lines: vec![kernel_places::tracepoint(
                     &step.place,
+                    category,
                     name,
                     &step.conditions,
                     capture,
@@ -338,7 +358,8 @@ impl Planner<'_> {
         &self,
         step: &Step,
         callee: &Name,
-        (file, line): (&str, u32),
+        file: &str,
+        line: u32,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
         if self.ability.attach == AttachKind::Perf {
@@ -353,7 +374,7 @@ impl Planner<'_> {
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let decision = self.decision(process, files);
-            for (file, calls) in lines::plan_calls(files, (file, line), callee)? {
+            for (file, calls) in lines::plan_calls(files, file, line, callee)? {
                 for left_out in &calls.left_out {
                     warn_once(
                         warnings,
@@ -516,8 +537,12 @@ impl Planner<'_> {
                 Returning::Function => Returns::OfFunction,
                 Returning::Unknown => Returns::AtInstruction,
             };
-            let at = (address, returns);
-            let look = lines::look_at(file, &debug, at, what, conditions, self.capture)?;
+            let at = LookedAt { address, returns };
+            let asked = AskedOfHits {
+                conditions,
+                capture: self.capture,
+            };
+            let look = lines::look_at(file, &debug, at, what, asked)?;
             spec.look = Some(look.spec);
             *shown = look.shown;
         }
@@ -585,7 +610,7 @@ impl Planner<'_> {
                     file,
                     &decision,
                     kernel,
-                    (looks, from_first),
+                    Beginning { looks, from_first },
                     instance,
                 ));
             }

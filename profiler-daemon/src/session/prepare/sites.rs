@@ -75,13 +75,20 @@ pub(super) fn call_site(
     })
 }
 
-/// An inlined instance, and how it is timed: from its first instruction, or from where that costs less. `looks` as of
-/// [`EntryDecision::of`].
+/// What is asked of where an inlined instance begins.
+pub(super) struct Beginning {
+    /// As of [`EntryDecision::of`].
+    pub(super) looks: bool,
+    /// It is at its first instruction, whatever that costs.
+    pub(super) from_first: bool,
+}
+
+/// An inlined instance, and how it is timed: from its first instruction, or from where that costs less.
 pub(super) fn inlined_site(
     file: &TargetFile,
     decision: &Decision,
     kernel: KernelAbility,
-    (looks, from_first): (bool, bool),
+    Beginning { looks, from_first }: Beginning,
     instance: InlinedInstance,
 ) -> PreparedSpan {
     let mut entry = &instance.entry;

@@ -82,12 +82,9 @@ pub fn picture(
         let message = "no flame graph was requested";
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     };
-    let compared = flame.compared(
-        after.now_ns,
-        (flame_before, before.now_ns),
-        variant.over,
-        |frame| matched.of(frame),
-    );
+    let compared = flame.compared(after.now_ns, flame_before, before.now_ns, variant.over, |frame| {
+        matched.of(frame)
+    });
     add_losses(&mut lost, flame.given_up());
     add_losses(&mut lost, flame_before.given_up());
     let nodes = compared.tree.nodes_after(NodeId::NONE);

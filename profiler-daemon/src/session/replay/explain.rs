@@ -426,7 +426,7 @@ impl Explaining {
                 Recorded::Sample(sample) => self.sample(&sample, frames),
                 Recorded::Reached(hit, _) if self.line.contains(&hit.probe) => {
                     if hit.joined
-                        && let Some(inside) = self.inside_of((hit.tid, hit.parent))
+                        && let Some(inside) = self.inside_of(hit.tid, hit.parent)
                     {
                         inside.hits += 1;
                     }
@@ -447,7 +447,7 @@ impl Explaining {
         }
     }
 
-    fn inside_of(&mut self, (tid, parent): (u32, u64)) -> Option<&mut Inside> {
+    fn inside_of(&mut self, tid: u32, parent: u64) -> Option<&mut Inside> {
         if self.open.len() >= MAX_OPEN {
             self.forgotten += self.open.len() as u64;
             // The calls that they were in are told by their number of records.
@@ -484,7 +484,7 @@ impl Explaining {
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
         if self.inside.contains(&end.probe) {
             if end.flags & SpanEnd::JOINED != 0
-                && let Some(inside) = self.inside_of((end.tid, u64::from(end.parent)))
+                && let Some(inside) = self.inside_of(end.tid, u64::from(end.parent))
             {
                 let is_known = end.flags & SpanEnd::ABANDONED == 0;
                 inside.add(is_known.then_some(duration_ns));
@@ -647,7 +647,7 @@ impl Explaining {
                 name => demangle(name.as_bytes()),
             })
             .collect();
-        let (findings, judged) = noted.findings((frames, &own), is_slow);
+        let (findings, judged) = noted.findings(frames, &own, is_slow);
         let in_words = InWords {
             scope: &self.scope,
             frames,

@@ -143,7 +143,8 @@ impl Session {
             };
             by.settle(
                 counted,
-                (self.steps.last(), is_joined),
+                self.steps.last(),
+                is_joined,
                 |probe| before.contains(&probe),
                 |probe| live.contains(&probe),
                 // Not when the edit was asked for: by now all that begins is recorded.

@@ -72,7 +72,8 @@ impl AllocationSites {
     pub fn of(
         &mut self,
         symbolizer: &mut Symbolizer,
-        (pid, address): (u32, u64),
+        pid: u32,
+        address: u64,
         now_ns: u64,
     ) -> Option<FrameId> {
         let known = self.remembered.get(&(pid, address));

@@ -42,7 +42,7 @@ pub(super) fn of(
     };
     let may_be_allocated = name.is_none() && !memory.is_some_and(|memory| memory.is_stack);
     let allocated = if may_be_allocated {
-        sites.of(symbolizer, (interval.tgid, address), now_ns)
+        sites.of(symbolizer, interval.tgid, address, now_ns)
     } else {
         None
     };

@@ -10,7 +10,7 @@ use super::{
     allocated::AllocationSites,
     lock,
     named::{Named, NamedHit, NamedStack, Task, Wanted},
-    stacks::{NamedFrames, Taken, name_stack, name_taken, outside_scheduler},
+    stacks::{Did, NamedFrames, Taken, name_stack, name_taken, outside_scheduler},
     wakers::{self, RememberedWakers},
 };
 use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};
@@ -73,7 +73,7 @@ pub(super) fn name_caller(
         symbolizer,
         groupings,
         ThreadId { tgid, tid: tgid },
-        (Activity::OnCpu, false),
+        Did::ended(Activity::OnCpu),
         now_ns,
     );
     Named::Caller { id: stack.id, stacks }
@@ -192,12 +192,18 @@ fn name_interval(
             }
             let kernel = outside_scheduler(symbolizer, kernel);
             let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
-            let did = (activity, true);
+            let did = Did {
+                activity,
+                goes_on: true,
+            };
             let stacks = frames.group(symbolizer, groupings, thread, did, now_ns);
             (stacks, frames.complete)
         } else {
             let frames = NamedFrames::not_taken(groupings);
-            let did = (activity, interval.goes_on);
+            let did = Did {
+                activity,
+                goes_on: interval.goes_on,
+            };
             let stacks = frames.group(symbolizer, groupings, thread, did, now_ns);
             (stacks, frames.complete)
         }
@@ -217,7 +223,7 @@ fn name_interval(
             .unwrap_or_default();
         let lock = lock::of(symbolizer, &mut remembered.sites, interval, now_ns);
         let known = &mut remembered.wakers;
-        let wait = wakers::name_wait(symbolizer, known, interval, (functions, lock), now_ns);
+        let wait = wakers::name_wait(symbolizer, known, interval, functions, lock, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
     let lock = if wanted.locks {

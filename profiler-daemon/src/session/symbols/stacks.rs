@@ -17,6 +17,12 @@ pub(super) struct Walked {
     outermost: Option<u64>,
 }
 
+/// How many frames a stack has; one function that others are inlined into has several.
+struct Length {
+    functions: usize,
+    lines: usize,
+}
+
 impl Walked {
     /// Names an address; says whether anything is mapped there.
     fn add(&mut self, symbolizer: &mut Symbolizer, tgid: u32, address: u64, now_ns: u64) -> bool {
@@ -36,7 +42,7 @@ impl Walked {
         for (depth, address) in stack.addresses.iter().enumerate() {
             let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
             let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
-            let (before, outermost) = (self.len(), self.outermost);
+            let (before, outermost) = (self.length(), self.outermost);
             // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
             // has gone astray.
             if !self.add(symbolizer, tgid, address, now_ns) && depth > 0 {
@@ -64,11 +70,14 @@ impl Walked {
                 .is_some_and(|address| symbolizer.ends_behind(tgid, address, now_ns))
     }
 
-    fn len(&self) -> (usize, usize) {
-        (self.functions.len(), self.lines.as_ref().map_or(0, Vec::len))
+    fn length(&self) -> Length {
+        Length {
+            functions: self.functions.len(),
+            lines: self.lines.as_ref().map_or(0, Vec::len),
+        }
     }
 
-    fn truncate(&mut self, (functions, lines): (usize, usize)) {
+    fn truncate(&mut self, Length { functions, lines }: Length) {
         self.functions.truncate(functions);
         if let Some(known) = &mut self.lines {
             known.truncate(lines);
@@ -110,7 +119,7 @@ pub(super) fn name_taken(
         _ => outside_scheduler(symbolizer, kernel),
     };
     let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
-    let stacks = frames.group(symbolizer, groupings, thread, (activity, false), now_ns);
+    let stacks = frames.group(symbolizer, groupings, thread, Did::ended(activity), now_ns);
     // Threads and processes can be given other names.
     let is_lasting = fleeting == symbolizer.fleeting()
         && generation == symbolizer.generation(tgid, now_ns)
@@ -142,6 +151,24 @@ pub(super) fn outside_scheduler<'a>(symbolizer: &mut Symbolizer, kernel: &'a [u6
 /// Frames between the scheduler's own function and the innermost, at most.
 const MAX_IN_SCHEDULER: usize = 8;
 
+/// What a thread did at a stack.
+#[derive(Clone, Copy)]
+pub(super) struct Did {
+    pub(super) activity: Activity,
+    /// It still does.
+    pub(super) goes_on: bool,
+}
+
+impl Did {
+    /// It does something else by now.
+    pub(super) fn ended(activity: Activity) -> Self {
+        Self {
+            activity,
+            goes_on: false,
+        }
+    }
+}
+
 /// A stack whose addresses have names, root first.
 pub(super) struct NamedFrames {
     pub(super) functions: Vec<FrameId>,
@@ -172,7 +199,7 @@ impl NamedFrames {
         symbolizer: &mut Symbolizer,
         groupings: Groupings,
         ThreadId { tgid, tid }: ThreadId,
-        (activity, goes_on): (Activity, bool),
+        Did { activity, goes_on }: Did,
         now_ns: u64,
     ) -> Stacks {
         let words = [off_cpu_word(activity), goes_on.then_some(Word::GoesOn)];

@@ -77,7 +77,8 @@ pub(super) fn name_wait(
     symbolizer: &mut Symbolizer,
     remembered: &mut RememberedWakers,
     interval: &Interval,
-    (stack, lock): (&[FrameId], Option<Lock>),
+    stack: &[FrameId],
+    lock: Option<Lock>,
     now_ns: u64,
 ) -> NamedWait {
     let place = Place {

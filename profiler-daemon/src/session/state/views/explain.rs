@@ -197,7 +197,7 @@ impl Session {
             .map(|function| demangle(function.info.linkage_name.as_bytes()))
             .collect();
         let (findings, judged) =
-            explain.findings(engine, &self.scope, (frames, &own), ended.is_some(), is_slow);
+            explain.findings(engine, &self.scope, frames, &own, ended.is_some(), is_slow);
         let mut left_out = explain.left_out().to_vec();
         if !explain.knows_waits() {
             left_out.push((

@@ -177,12 +177,12 @@ impl Session {
         let lost = self.spans_losses(engine, dropped, &layout);
         // Behind the reading: each call that is shown is one of those that are counted.
         let since_ns = monotonic_ns();
-        let before = (&calls, lost);
         self.spans = Some(spans::Spans::new(
             layout,
             wanted,
             self.ages.window,
-            before,
+            &calls,
+            lost,
             since_ns,
         ));
     }
