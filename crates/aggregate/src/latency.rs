@@ -83,9 +83,20 @@ impl Latency {
         self.feed(now_ns)
     }
 
+    /// As [`Self::update`], where these calls will have left the window before it is looked at: it does not have them.
+    pub fn update_behind_window(&mut self, now_ns: u64, cumulative: impl IntoIterator<Item = (usize, u64)>) {
+        self.reading.advance(cumulative, &mut self.calls);
+        self.feed_others(now_ns);
+    }
+
     fn feed(&mut self, now_ns: u64) -> bool {
-        self.latest_ns = self.latest_ns.max(now_ns);
         self.window.record(now_ns, &self.calls);
+        self.feed_others(now_ns)
+    }
+
+    /// Feeds all but the window.
+    fn feed_others(&mut self, now_ns: u64) -> bool {
+        self.latest_ns = self.latest_ns.max(now_ns);
         self.ewma.record(now_ns, &self.calls);
         let any = !self.calls.is_empty();
         self.calls.clear();
@@ -175,6 +186,20 @@ mod tests {
             let (ours, theirs) = (summaries.ewma.count, ewma.summary(now).count);
             prop_assert!((ours - theirs).abs() <= 1e-9 * theirs);
         }
+    }
+
+    #[test]
+    fn calls_that_have_left_the_window_are_not_missed_in_it() {
+        let (mut all, mut recent) = (Latency::new(CONFIG, 0), Latency::new(CONFIG, 0));
+        all.update(500, [(7, 3)]);
+        recent.update_behind_window(500, [(7, 3)]);
+        assert_ne!(recent.summaries(500), all.summaries(500));
+        for latency in [&mut all, &mut recent] {
+            latency.update(1500, [(7, 4)]);
+            latency.update(2600, [(7, 5)]);
+        }
+        assert_eq!(recent.summaries(2600), all.summaries(2600));
+        assert_eq!(recent.summaries(2600).window.count.to_string(), "1");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{
     number::Number,
     threshold::Band,
 };
+use profiler_common::layout::BUCKETS;
 use std::ops::AddAssign;
 
 /// Cells that a matrix may have.
@@ -34,6 +35,15 @@ impl<N: AddAssign> AddAssign for Cell<N> {
     }
 }
 
+/// What was sampled in calls whose durations lie in one bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BucketCell {
+    /// The bucket.
+    pub bucket: usize,
+    /// What was sampled.
+    pub cell: Cell<u64>,
+}
+
 /// A node's weights: time and samples whose innermost frame it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sides<N> {
@@ -56,18 +66,13 @@ impl<N: Number> Sides<N> {
 
 type Row<N> = Vec<(u16, Cell<N>)>;
 
-/// Where a bin is in a row, or would be; it is not before `from`, and likely near it.
-fn position<N>(row: &Row<N>, from: usize, bin: u16) -> Result<usize, usize> {
-    let (mut from, mut step, mut to) = (from, 1, from);
-    while row.get(to).is_some_and(|(other, _)| *other < bin) {
-        from = to + 1;
-        to += step;
-        step *= 2;
-    }
-    let to = row.len().min(to + 1);
-    let at = row[from..to].binary_search_by_key(&bin, |&(bin, _)| bin);
-    at.map(|at| from + at).map_err(|at| from + at)
+/// Where a bin is in a row, or would be.
+fn position<N>(row: &Row<N>, bin: u16) -> Result<usize, usize> {
+    row.binary_search_by_key(&bin, |&(bin, _)| bin)
 }
+
+/// Beside so many cells of a row, each one that is added is searched for by itself.
+const CELLS_PER_SEARCH: usize = 8;
 
 /// Cells by node and bucket. A full one folds its rarest stacks into `other`, then coarsens bins.
 ///
@@ -80,6 +85,9 @@ pub struct Matrix<N> {
     max_cells: usize,
     coarse_bits: u32,
     folded: u64,
+    /// Where the bins of the row are that many cells are added to. What stands here of other rows is left as it is: a bin is
+    /// where this says only if that place of the row is of the same bin.
+    places: Vec<u16>,
 }
 
 impl<N: Number> Default for Matrix<N> {
@@ -104,35 +112,28 @@ impl<N: Number> Matrix<N> {
             max_cells,
             coarse_bits: 0,
             folded: 0,
+            places: Vec::new(),
         }
     }
 
     /// Adds to a cell. The caller then calls [`Self::shrink`] where [`Self::is_over`] says so.
     pub fn add(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
-        self.add_row(node, std::iter::once((bucket, cell)));
+        let bin = self.bin(node, bucket);
+        let row = self.row_mut(node);
+        match position(row, bin) {
+            Ok(at) => row[at].1 += cell,
+            Err(at) => {
+                row.insert(at, (bin, cell));
+                self.cells += 1;
+            }
+        }
     }
 
-    /// Adds to cells of a node, in ascending order of their buckets; as [`Self::add`].
-    pub fn add_row(&mut self, node: NodeId, cells: impl Iterator<Item = (usize, Cell<N>)>) {
+    fn row_mut(&mut self, node: NodeId) -> &mut Row<N> {
         if self.rows.len() <= node.index() {
             self.rows.resize_with(node.index() + 1, Vec::new);
         }
-        let mut behind = 0;
-        for (bucket, cell) in cells {
-            let bin = self.bin(node, bucket);
-            let row = &mut self.rows[node.index()];
-            match position(row, behind, bin) {
-                Ok(at) => {
-                    behind = at;
-                    row[at].1 += cell;
-                }
-                Err(at) => {
-                    behind = at;
-                    row.insert(at, (bin, cell));
-                    self.cells += 1;
-                }
-            }
-        }
+        &mut self.rows[node.index()]
     }
 
     /// Takes from a cell what was added to it before.
@@ -141,7 +142,7 @@ impl<N: Number> Matrix<N> {
         let Some(row) = self.rows.get_mut(node.index()) else {
             return;
         };
-        let Ok(at) = row.binary_search_by_key(&bin, |&(bin, _)| bin) else {
+        let Ok(at) = position(row, bin) else {
             return;
         };
         let held = &mut row[at].1;
@@ -235,10 +236,11 @@ impl<N: Number> Matrix<N> {
         self.folded
     }
 
+    /// The bin of a bucket. Buckets beyond the layout count as its last.
     #[expect(clippy::cast_possible_truncation, reason = "buckets are below 2^13")]
     fn bin(&self, node: NodeId, bucket: usize) -> u16 {
         let coarse_bits = if node == NodeId::NONE { 0 } else { self.coarse_bits };
-        (bucket >> coarse_bits << coarse_bits) as u16
+        (bucket.min(BUCKETS - 1) >> coarse_bits << coarse_bits) as u16
     }
 
     fn fold(&mut self, node: NodeId, tree: &CallTree) {
@@ -268,6 +270,47 @@ impl<N: Number> Matrix<N> {
             });
             self.cells += row.len();
         }
+    }
+}
+
+impl Matrix<u64> {
+    /// Adds to cells of a node, which may come in several lists; as [`Self::add`].
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a row has no more cells than there are buckets"
+    )]
+    pub fn add_row(&mut self, node: NodeId, lists: &[&[BucketCell]]) {
+        let known = self.row_mut(node).len();
+        let cells = lists.iter().copied().flatten();
+        if lists.iter().map(|cells| cells.len()).sum::<usize>() < known / CELLS_PER_SEARCH {
+            for BucketCell { bucket, cell } in cells {
+                self.add(node, *bucket, *cell);
+            }
+            return;
+        }
+        // A search goes wrong at half of its comparisons, which takes longer than to note where each bin is.
+        let mut row = std::mem::take(&mut self.rows[node.index()]);
+        self.places.resize(BUCKETS, 0);
+        for (at, (bin, _)) in row.iter().enumerate() {
+            self.places[usize::from(*bin)] = at as u16;
+        }
+        for BucketCell { bucket, cell } in cells {
+            let bin = self.bin(node, *bucket);
+            let place = &mut self.places[usize::from(bin)];
+            match row.get_mut(usize::from(*place)) {
+                Some((of, sum)) if *of == bin => *sum += *cell,
+                _ => {
+                    *place = row.len() as u16;
+                    row.push((bin, *cell));
+                }
+            }
+        }
+        if row.len() > known {
+            self.cells += row.len() - known;
+            // The new ones stand behind the others, most in order: a stable sort merges what is in order.
+            row.sort_by_key(|(bin, _)| *bin);
+        }
+        self.rows[node.index()] = row;
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     calltree::{CallTree, NodeId},
     decay::Decay,
     join::Elsewhere,
-    matrix::{Cell, Matrix, Sides},
+    matrix::{BucketCell, Cell, Matrix, Sides},
     number::rounded,
     slots::{Slots, WindowConfig},
     threshold::Band,
@@ -15,16 +15,10 @@ pub trait AgingMatrix {
     /// Adds at `now_ns`, and makes room where that was one too many.
     fn add(&mut self, now_ns: u64, node: NodeId, bucket: usize, cell: Cell<u64>, tree: &CallTree);
 
-    /// As [`Self::add`], for cells of one node in ascending order of their buckets.
-    fn add_row(
-        &mut self,
-        now_ns: u64,
-        node: NodeId,
-        cells: &mut dyn Iterator<Item = (usize, Cell<u64>)>,
-        tree: &CallTree,
-    ) {
-        for (bucket, cell) in cells {
-            self.add(now_ns, node, bucket, cell, tree);
+    /// As [`Self::add`], for cells of one node, which may come in several lists.
+    fn add_row(&mut self, now_ns: u64, node: NodeId, lists: &[&[BucketCell]], tree: &CallTree) {
+        for BucketCell { bucket, cell } in lists.iter().copied().flatten() {
+            self.add(now_ns, node, *bucket, *cell, tree);
         }
     }
 
@@ -55,14 +49,8 @@ impl AgingMatrix for Matrix<u64> {
         }
     }
 
-    fn add_row(
-        &mut self,
-        _now_ns: u64,
-        node: NodeId,
-        cells: &mut dyn Iterator<Item = (usize, Cell<u64>)>,
-        tree: &CallTree,
-    ) {
-        Self::add_row(self, node, cells);
+    fn add_row(&mut self, _now_ns: u64, node: NodeId, lists: &[&[BucketCell]], tree: &CallTree) {
+        Self::add_row(self, node, lists);
         if self.is_over() {
             self.shrink(tree);
         }

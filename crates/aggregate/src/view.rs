@@ -15,7 +15,7 @@ use super::{
     histogram::Page,
     join::{Awaited, Elsewhere, Ended, Joiner, Level, Reason, Sample},
     latency::AgeConfig,
-    matrix::{Cell, Sides},
+    matrix::{BucketCell, Cell, Sides},
     path::{Dropped, Path},
     picture::{FlameSummary, NodeWeight, Picture},
     predicate::Predicate,
@@ -261,10 +261,10 @@ impl ScopeAggregate {
         });
     }
 
-    /// Adds what was summed up elsewhere of samples whose spans ended as all around them ask, in ascending order of the
-    /// buckets: shown since the start alone.
-    pub fn add_ended(&mut self, node: NodeId, mut cells: impl Iterator<Item = (usize, Cell<u64>)>) {
-        self.start.matrix_mut().add_row(0, node, &mut cells, &self.tree);
+    /// Adds what was summed up elsewhere of samples whose spans ended as all around them ask, in some lists: shown since the
+    /// start alone.
+    pub fn add_ended(&mut self, node: NodeId, lists: &[&[BucketCell]]) {
+        self.start.matrix_mut().add_row(0, node, lists, &self.tree);
     }
 
     /// Adds samples that were found elsewhere to belong to no span: shown since the start alone.

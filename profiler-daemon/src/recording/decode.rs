@@ -382,6 +382,9 @@ impl Decoder {
         hits: Vec<v1::RecordedHit>,
         from_ns: u64,
     ) -> Result<Vec<Recorded>, Damaged> {
+        if hits.is_empty() {
+            return Ok(records.into_iter().flatten().collect());
+        }
         let mut all = Vec::with_capacity(records.len() + hits.len());
         let mut records = records.into_iter();
         let mut last_ns = from_ns;

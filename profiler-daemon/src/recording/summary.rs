@@ -14,7 +14,7 @@ use std::{
 use profiler_aggregate::{
     calltree::NodeId,
     join::{Awaited, Elsewhere, Joiner, Reason, Sample},
-    matrix::Cell,
+    matrix::{BucketCell, Cell},
 };
 use profiler_common::{
     layout::BUCKETS,
@@ -34,9 +34,7 @@ use super::{
 use crate::{
     kernel::Activity,
     rpc::{histogram, records::after},
-    session::{
-        RecordedScope, SummedCell, SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps,
-    },
+    session::{RecordedScope, SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps},
 };
 
 /// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
@@ -651,7 +649,7 @@ enum Told {
 struct ToldSamples {
     steps: u32,
     rows: Vec<v1::SummaryRow>,
-    cells: Arc<[SummedCell]>,
+    cells: Arc<[BucketCell]>,
     elsewhere: SummedElsewhere,
 }
 
@@ -697,7 +695,7 @@ impl Message {
             Told::Samples(ToldSamples { rows, cells, .. }) => {
                 let open: usize = rows.iter().map(|row| row.open.len()).sum();
                 size_of_val(rows.as_slice())
-                    + size_of_val::<[SummedCell]>(cells)
+                    + size_of_val::<[BucketCell]>(cells)
                     + open * size_of::<v1::SummaryOpen>()
             }
             // Numbers in memory are larger than in messages, which have no more than some of each.
@@ -832,7 +830,7 @@ fn moments(told: &[v1::CallMoment], batch: &Batch) -> Result<Vec<Moment>, Damage
 }
 
 /// The sum of all cells; `None` where it is too large to be one.
-fn total(rows: &[v1::SummaryRow], cells: &[SummedCell]) -> Option<Cell<u64>> {
+fn total(rows: &[v1::SummaryRow], cells: &[BucketCell]) -> Option<Cell<u64>> {
     let open = rows.iter().flat_map(|row| &row.open).map(|open| Cell {
         weight: open.weight_ns,
         samples: open.samples,
@@ -847,7 +845,7 @@ fn total(rows: &[v1::SummaryRow], cells: &[SummedCell]) -> Option<Cell<u64>> {
 }
 
 /// Reads the next cells, which are a row's, behind those before.
-fn read_cells(told: &v1::SummaryCells, count: u32, cells: &mut Vec<SummedCell>) -> Result<(), Damaged> {
+fn read_cells(told: &v1::SummaryCells, count: u32, cells: &mut Vec<BucketCell>) -> Result<(), Damaged> {
     let begin = cells.len();
     let end = begin.saturating_add(count as usize);
     let deltas = told.bucket_deltas.get(begin..end).ok_or(Damaged)?;
@@ -867,7 +865,7 @@ fn read_cells(told: &v1::SummaryCells, count: u32, cells: &mut Vec<SummedCell>) 
         if bucket >= BUCKETS {
             return Err(Damaged);
         }
-        cells.push(SummedCell {
+        cells.push(BucketCell {
             bucket,
             cell: cell(weight_ns, *samples)?,
         });

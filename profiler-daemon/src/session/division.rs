@@ -92,6 +92,15 @@ pub fn read<S: CountedStep>(steps: &mut [S], calls: Calls<'_>, now_ns: u64) {
     }
 }
 
+/// As [`read`], of calls that will have left the window before that is looked at.
+pub fn read_behind_window<S: CountedStep>(steps: &mut [S], calls: Calls<'_>, now_ns: u64) {
+    let mut is_joined = false;
+    for step in steps {
+        (step.functions_mut()).read_behind_window(calls.of(is_joined), now_ns);
+        is_joined |= step.asks();
+    }
+}
+
 /// How samples are looked for in the spans of the scope; `None` where all are inside.
 pub fn nesting<S: CountedStep>(steps: &[S]) -> Option<Nesting> {
     let divider = divider(steps)?;

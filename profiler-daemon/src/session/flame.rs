@@ -1,6 +1,6 @@
 //! What a flame graph is made of, while somebody looks at one.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use foldhash::fast::RandomState;
 use profiler_aggregate::{
@@ -10,6 +10,7 @@ use profiler_aggregate::{
     join::Sample,
     late::{Late, MAX_LATE_NS, Ready},
     latency::AgeConfig,
+    matrix::BucketCell,
     predicate::Predicate,
     threshold::Band,
     unique::Touched,
@@ -42,6 +43,9 @@ const COMPARED_BLOCK_NS: u64 = 250_000_000;
 /// Stacks whose nodes are kept; then all are looked up anew.
 const MAX_PLACED: usize = 1 << 13;
 
+/// Cells and rows of summaries that are kept to be added together; one more summary, and they are.
+const MAX_SUMMED: usize = 1 << 20;
+
 /// The flame graph of one scope, of one kind of frame.
 pub struct Flame {
     kind: FlameKind,
@@ -58,6 +62,30 @@ pub struct Flame {
     before: SampleCounts,
     /// Samples whose weight is not known yet, of an event of such.
     late: Option<Late<LateSample>>,
+    summed: Summed,
+}
+
+/// What summaries have of calls that ended, until it is added: stack by stack, as all of a stack's cells are then near, and those
+/// of all stacks are more than the CPU keeps near.
+#[derive(Default)]
+struct Summed {
+    rows: Vec<SummedCells>,
+    /// Cells and rows of the summaries that these are of.
+    entries: usize,
+}
+
+/// Cells of a stack in a summary.
+struct SummedCells {
+    node: NodeId,
+    cells: Arc<[BucketCell]>,
+    /// Which of these.
+    of_row: Range<usize>,
+}
+
+impl SummedCells {
+    fn cells(&self) -> &[BucketCell] {
+        self.cells.get(self.of_row.clone()).unwrap_or_default()
+    }
 }
 
 /// A sample that waits for its weight.
@@ -149,6 +177,7 @@ impl Flame {
                 .event()
                 .is_some_and(Event::is_weighed_later)
                 .then(Late::default),
+            summed: Summed::default(),
         }
     }
 
@@ -284,9 +313,11 @@ impl Flame {
             let Some(node) = self.node(&row.stacks, row.complete) else {
                 continue;
             };
-            let ended = cells.get(row.cells.clone()).unwrap_or_default();
-            let ended = ended.iter().map(|ended| (ended.bucket, ended.cell));
-            self.aggregate.add_ended(node, ended);
+            self.summed.rows.push(SummedCells {
+                node,
+                cells: Arc::clone(cells),
+                of_row: row.cells.clone(),
+            });
             for (span, cell) in &row.open {
                 self.aggregate.wait(*span, *to_ns, node, *cell);
             }
@@ -297,6 +328,22 @@ impl Flame {
         ] {
             if times.contain(activity) {
                 self.aggregate.add_elsewhere(elsewhere);
+            }
+        }
+        self.summed.entries += rows.len() + cells.len();
+        if self.summed.entries > MAX_SUMMED {
+            self.add_summed();
+        }
+    }
+
+    /// Adds what summaries have of calls that ended. To be called before the samples are looked at.
+    fn add_summed(&mut self) {
+        let Summed { mut rows, .. } = std::mem::take(&mut self.summed);
+        rows.sort_by_key(|row| row.node);
+        for rows in rows.chunk_by(|one, next| one.node == next.node) {
+            let lists: Vec<_> = rows.iter().map(SummedCells::cells).collect();
+            if let Some(row) = rows.first() {
+                self.aggregate.add_ended(row.node, &lists);
             }
         }
     }
@@ -430,6 +477,7 @@ impl Flame {
         for flame in [&mut *self, &mut *other] {
             flame.expire_late(u64::MAX);
             flame.aggregate.end_blocks();
+            flame.add_summed();
         }
         self.aggregate
             .compared(now_ns, &other.aggregate, other_now_ns, over, frame)
@@ -455,6 +503,7 @@ impl Flame {
         if moment.ended.is_some() {
             self.expire_late(u64::MAX);
         }
+        self.add_summed();
         self.extend_nodes();
         let SampleCounts { sampling, events } = counts.since(self.before);
         let mut lost = sampling.losses(self.kind.times);

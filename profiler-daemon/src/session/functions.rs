@@ -132,6 +132,14 @@ impl Functions {
         }
     }
 
+    /// As [`Self::read`], of calls that will have left the window before that is looked at.
+    pub fn read_behind_window(&mut self, population: Population<'_>, now_ns: u64) {
+        for function in &mut self.list {
+            let calls = population.histogram_of(&function.probes);
+            function.latency.update_behind_window(now_ns, calls);
+        }
+    }
+
     /// Notes a call past the threshold.
     pub fn note_slow(&mut self, probe: ProbeId, call: SlowCall, window_ns: u64) {
         let Some(function) = self.by_probe.get(&probe).and_then(|at| self.list.get_mut(*at)) else {

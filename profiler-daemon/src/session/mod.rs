@@ -169,7 +169,7 @@ pub use records::{
     RecordedStep, RecordedWait,
 };
 pub(crate) use records::{EventReading, HitReading, MAX_OFF_CPU, MAX_RECORDED_EVENTS, ProbeReading};
-pub(crate) use records::{SummedCell, SummedElsewhere, SummedRow, SummedSamples};
+pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, ask_all, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;

@@ -38,7 +38,7 @@ pub use self::{
         GROUPINGS, MAX_RECORDED_EVENTS, MoreRecords, RecordedExpression, RecordedFunction, RecordedPlace,
         RecordedScope, RecordedStep,
     },
-    summed::{SummedCell, SummedElsewhere, SummedRow, SummedSamples},
+    summed::{SummedElsewhere, SummedRow, SummedSamples},
 };
 use self::{
     gathered::{Gathered, Kind},

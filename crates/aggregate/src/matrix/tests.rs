@@ -91,6 +91,31 @@ proptest! {
     }
 
     #[test]
+    fn cells_of_a_row_that_come_at_once_are_those_that_come_one_by_one(
+        added in added(), at_once in 1usize..60, max_cells in prop::option::of(100usize..300),
+    ) {
+        let (tree, nodes) = tree();
+        let max_cells = max_cells.unwrap_or(MAX_CELLS);
+        let mut by_row = Matrix::<u64>::with_limit(max_cells);
+        let mut by_cell = Matrix::<u64>::with_limit(max_cells);
+        for row in added.chunks(at_once) {
+            let node = nodes[row[0].stack % 3];
+            let cells: Vec<_> = row.iter().map(|a| BucketCell { bucket: a.bucket, cell: a.cell }).collect();
+            let lists = cells.split_at(cells.len() / 3);
+            AgingMatrix::add_row(&mut by_row, 0, node, &[lists.0, lists.1], &tree);
+            for BucketCell { bucket, cell } in cells {
+                by_cell.add(node, bucket, cell);
+            }
+            // Room is made at the same times.
+            if by_cell.is_over() {
+                by_cell.shrink(&tree);
+            }
+            prop_assert_eq!((&by_row.rows, by_row.cells), (&by_cell.rows, by_cell.cells));
+        }
+        prop_assert_eq!(by_row.coarse_bits(), by_cell.coarse_bits());
+    }
+
+    #[test]
     fn a_window_is_the_sum_of_its_slots(added in added(), from in 1990usize..2410, later in 0u64..2000) {
         let (tree, nodes) = tree();
         let band = Band { from, to: 2300 };

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use profiler_aggregate::{
     join::{Awaited, Elsewhere},
-    matrix::Cell,
+    matrix::{BucketCell, Cell},
 };
 use profiler_symbolize::Stacks;
 
@@ -17,7 +17,7 @@ pub struct SummedSamples {
     pub rows: Vec<SummedRow>,
     /// Samples of calls that ended, by the bucket of their duration, ascending in each row. Without a step, all samples are in the
     /// first bucket.
-    pub cells: Arc<[SummedCell]>,
+    pub cells: Arc<[BucketCell]>,
     pub elsewhere: SummedElsewhere,
 }
 
@@ -32,13 +32,6 @@ pub struct SummedRow {
     pub cells: Range<usize>,
     /// Of calls that had not ended.
     pub open: Vec<(Awaited, Cell<u64>)>,
-}
-
-/// Samples whose calls ended after a time of one bucket.
-#[derive(Clone, Copy, Debug)]
-pub struct SummedCell {
-    pub bucket: usize,
-    pub cell: Cell<u64>,
 }
 
 /// Samples of no call of the step, summed up.

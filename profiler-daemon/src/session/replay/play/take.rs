@@ -67,8 +67,9 @@ impl Played {
                 counted: &self.counts.changed_by(&moment.calls),
                 joined: &self.joined,
             };
-            // No record is held against a threshold in between: what follows from the counts is read at the end.
-            division::read(&mut self.steps, calls, moment.to_ns);
+            // No record is held against a threshold in between: what follows from the counts is read at the end. The last
+            // windows are not summed up.
+            division::read_behind_window(&mut self.steps, calls, moment.to_ns);
         }
         self.now_ns = batch.to_ns;
         self.summed_until_ns = batch.to_ns;
