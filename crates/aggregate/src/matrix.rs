@@ -66,9 +66,17 @@ impl<N: Number> Sides<N> {
 
 type Row<N> = Vec<(u16, Cell<N>)>;
 
-/// Where a bin is in a row, or would be.
+/// Where a bin is in a row, or would be; looked for in steps that double from the row's beginning, as most calls are short.
 fn position<N>(row: &Row<N>, bin: u16) -> Result<usize, usize> {
-    row.binary_search_by_key(&bin, |&(bin, _)| bin)
+    let (mut from, mut step, mut to) = (0, 1, 0);
+    while row.get(to).is_some_and(|(other, _)| *other < bin) {
+        from = to + 1;
+        to += step;
+        step *= 2;
+    }
+    let to = row.len().min(to + 1);
+    let at = row[from..to].binary_search_by_key(&bin, |&(bin, _)| bin);
+    at.map(|at| from + at).map_err(|at| from + at)
 }
 
 /// Beside so many cells of a row, each one that is added is searched for by itself.
