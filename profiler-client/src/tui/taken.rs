@@ -19,6 +19,12 @@ use crate::{
 
 /// Takes a report; what the user is told of it.
 pub fn take(data: &mut Data, what: What) -> Option<Action> {
+    let action = take_report(data, what);
+    data.hits.note_time(Instant::now());
+    action
+}
+
+fn take_report(data: &mut Data, what: What) -> Option<Action> {
     match what {
         What::Sessions(sessions) => data.sessions = sessions,
         What::Processes(processes) => data.processes = processes,
@@ -77,7 +83,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 ..Hits::default()
             };
         }
-        What::HitsReady => data.hits.starting = false,
+        What::HitsReady => data.hits = Hits::ready(Instant::now()),
         What::Hits(Incoming::Broken(failure)) => {
             data.hits = Hits {
                 failure: Some(failure.message),

@@ -1,6 +1,9 @@
 //! The hits that came last.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use profiler_proto::v1;
 
@@ -9,6 +12,9 @@ use crate::state::{Malformed, trace::TraceState};
 
 /// Hits that are kept.
 const KEPT: usize = 1000;
+
+/// How long a hit is waited for before it is said why there may be none.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A hit with its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,9 +47,28 @@ pub struct Hits {
     pub failure: Option<String>,
     /// They were asked for, and their probes are not there yet.
     pub starting: bool,
+    /// When their probes were there.
+    pub ready_at: Option<Instant>,
+    /// The probes have been there for a while, and no hit has come.
+    pub is_quiet: bool,
 }
 
 impl Hits {
+    /// Probes are there, and none has been reached yet.
+    #[must_use]
+    pub fn ready(at: Instant) -> Self {
+        Self {
+            ready_at: Some(at),
+            ..Self::default()
+        }
+    }
+
+    /// Notes that it is so late by now.
+    pub fn note_time(&mut self, now: Instant) {
+        let waited = self.ready_at.map(|at| now.saturating_duration_since(at));
+        self.is_quiet = self.rows.is_empty() && waited.is_some_and(|waited| waited >= PATIENCE);
+    }
+
     /// Applies a message.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What of a source line can become a step.
 
 use profiler_proto::v1;
-use profiler_scope::{Name, Place};
+use profiler_scope::{Name, Place, Scope};
 
 use super::super::lens::LineId;
 
@@ -95,6 +95,64 @@ fn goes_on_below(branch: &v1::SourceBranch, number: u32) -> bool {
     let line = |to: &Option<v1::SourcePosition>| to.as_ref().map_or(0, |to| to.line);
     let (taken, otherwise) = (line(&branch.taken), line(&branch.otherwise));
     otherwise > number && (taken <= number || otherwise < taken)
+}
+
+/// A step that is a branch, and a line that it seems to rule out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuledOut {
+    /// The branch, as the scope has it.
+    pub branch: Place,
+    /// The line where it goes on.
+    pub goes_on_at: u32,
+}
+
+/// The branch of a scope that seems to rule out its last step, a line: the line stands in the text between where the branch goes on the
+/// other way and where it goes on, as the body of an `if` does that is passed over. A loop around both may lead there all the same.
+#[must_use]
+pub fn ruled_out(source: &v1::SourceFunction, scope: &Scope) -> Option<RuledOut> {
+    let (last, before) = scope.steps.split_last()?;
+    let (Place::Line { file, line } | Place::Branch { file, line, .. } | Place::Call { file, line, .. }) =
+        &last.place
+    else {
+        return None;
+    };
+    let mut branches = before.iter().rev().map(|step| &step.place);
+    branches.find_map(|place| {
+        let Place::Branch {
+            file: of,
+            line: at,
+            taken,
+        } = place
+        else {
+            return None;
+        };
+        let goes_on_at = passes_over(source, of, *at, *taken, *line)?;
+        (file_name(of) == file_name(file)).then(|| RuledOut {
+            branch: place.clone(),
+            goes_on_at,
+        })
+    })
+}
+
+/// Where all branches of a line go on, if each of them passes over another line.
+fn passes_over(source: &v1::SourceFunction, file: &str, at: u32, taken: bool, over: u32) -> Option<u32> {
+    let is_it = |id: &LineId| id.line == at && file_name(&id.file) == file_name(file);
+    let line = lines(source).find(|line| is_it(&id(source, line)))?;
+    let divides = |branch: &&v1::SourceBranch| branch.otherwise.is_some();
+    let mut goes_on_at = None;
+    for branch in line.branches.iter().filter(divides) {
+        let (to, other) = match taken {
+            true => (&branch.taken, &branch.otherwise),
+            false => (&branch.otherwise, &branch.taken),
+        };
+        let (to, other) = (to.as_ref()?, other.as_ref()?);
+        let is_in_file = to.file == line.file && other.file == line.file;
+        if !is_in_file || other.line == 0 || !(other.line..to.line).contains(&over) {
+            return None;
+        }
+        goes_on_at = Some(to.line);
+    }
+    goes_on_at
 }
 
 /// What a step of a line means, in a few words: where a branch goes, and what a loop does.

@@ -1,6 +1,7 @@
 //! Hits with their values, the last at the end.
 
 use profiler_proto::v1;
+use profiler_scope::Scope;
 use ratatui::{
     layout::Rect,
     style::{Modifier, Style},
@@ -12,7 +13,10 @@ use crate::{
     live::line,
     render::{escape::terminal, source_names::cut, trace, units},
     tui::{
-        data::{Data, HitRow},
+        data::{
+            Data, HitRow,
+            source::{self, RuledOut},
+        },
         lens::{Item, Lens, Spot},
     },
 };
@@ -40,13 +44,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         foot(&mut page.foot(1), data);
     }
     if hits.rows.is_empty() {
-        let words = if hits.starting {
-            "attaching …"
-        } else {
-            "no hit yet"
-        };
-        page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
-        return;
+        return nothing(page, lens, data);
     }
     let chosen = match lens.selection() {
         Some(Item::Hit(id)) => hits.rows.iter().position(|row| row.id() == *id),
@@ -68,6 +66,107 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.sign(Sign::item(Item::Hit(row.id())));
         sign_values(page, row, &line);
         page.styled(&line, Style::new());
+    }
+}
+
+/// What stands in the place of hits, where there are none: why that may be, and what can be done.
+fn nothing(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let goes_on = !lens.is_of_recording() && data.ended.is_none();
+    let words = match (lens.is_of_recording(), goes_on) {
+        (true, _) => "no hit of the recorded scope in this part of the recording",
+        (_, false) => "no hit had come when the session ended",
+        _ if data.hits.starting => "attaching …",
+        _ => "no hit yet",
+    };
+    page.paragraph(line::Style::Faint, words);
+    if !goes_on {
+        return;
+    }
+    let Ok(scope) = profiler_scope::parse(&lens.scope) else {
+        return;
+    };
+    let ruled_out = data.source.as_deref();
+    if let Some(ruled_out) = ruled_out.and_then(|source| source::ruled_out(source, &scope)) {
+        page.skip(1);
+        let line = scope
+            .last()
+            .map(|step| step.place.to_string())
+            .unwrap_or_default();
+        let RuledOut { branch, goes_on_at } = ruled_out;
+        let words = format!(
+            "`{line}` seems to lie on the other way of `{branch}`, which goes on at line {goes_on_at}: calls that take that way may never \
+             come to it."
+        );
+        page.paragraph(line::Style::Warning, &terminal(&words));
+        page.paragraph(
+            line::Style::Plain,
+            "What to do: u takes the line back; in the source (5), ← and → choose the other way of the branch.",
+        );
+    } else if data.hits.is_quiet {
+        page.skip(1);
+        let Quiet { why, advice } = quiet(&scope, data);
+        page.paragraph(line::Style::Warning, &terminal(&why));
+        page.paragraph(line::Style::Plain, &format!("What to do: {advice}."));
+    }
+}
+
+/// Why no hit may come, in a sentence, and what can be done.
+struct Quiet {
+    why: String,
+    advice: &'static str,
+}
+
+fn quiet(scope: &Scope, data: &Data) -> Quiet {
+    let rejected = data.hits.state.rejected;
+    if rejected > 0 {
+        return Quiet {
+            why: format!(
+                "The place was reached {}, and the conditions of the scope did not hold once.",
+                times(rejected)
+            ),
+            advice: "e edits the conditions",
+        };
+    }
+    let steps = scope.steps.iter().map(ToString::to_string);
+    let counted: Vec<(String, Option<u64>)> = steps
+        .map(|step| {
+            let count = data.counts.get(&step).map(|counted| counted.count);
+            (step, count)
+        })
+        .collect();
+    let missed = counted.iter().position(|(_, count)| *count == Some(0));
+    let before = missed.and_then(|at| counted.get(at.checked_sub(1)?));
+    match (missed, before) {
+        (Some(at), Some((before, Some(count)))) => Quiet {
+            why: format!(
+                "`{before}` was reached {}, and `{}` not once inside of it: it may lie on another way of a branch, or be reached in other \
+                 calls alone.",
+                times(*count),
+                counted[at].0
+            ),
+            advice: "u takes the step back; the source (5) has the branches before the line, and how often lines are reached",
+        },
+        (Some(0), _) => Quiet {
+            why: format!("`{}` was not reached so far, so nothing inside of it was.", counted[0].0),
+            advice: "wait for such a call, or u takes the step back; 1 shows the functions that run",
+        },
+        _ if scope.steps.iter().any(|step| !step.predicates.is_empty()) => Quiet {
+            why: "No such call had a hit there so far: hits in slow calls are shown when these end, and the line may not be reached in them."
+                .to_owned(),
+            advice: "< takes more calls; u takes the step back",
+        },
+        _ => Quiet {
+            why: "The place was not reached in such calls so far: it may lie on another way of a branch, or be reached in other calls alone."
+                .to_owned(),
+            advice: "u takes the step back; the source (5) has the branches before the line",
+        },
+    }
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{} times", units::count(count)),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Every screen, as text.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use profiler_proto::v1;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
@@ -13,7 +16,7 @@ use crate::cli::args::RecordedTime;
 use crate::render::units;
 use crate::state::lines::{LineKey, LineTime};
 use crate::tui::{
-    data::Data,
+    data::{Data, Hits, StepCount},
     lens::{Action, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
     sample,
 };
@@ -410,6 +413,90 @@ fn hits_have_values_and_counts() {
             "9 hits, 3 of them shown, 4 rejected by conditions; not shown: rate_limit 2",
         ],
     );
+}
+
+/// Hits are looked at, and none has come for a while.
+fn without_hits(counts: &[(&str, u64)]) -> Data {
+    let mut data = sample::busy();
+    let ready_at = Instant::now();
+    data.hits = Hits::ready(ready_at);
+    data.counts = counts
+        .iter()
+        .map(|&(step, count)| {
+            let counted = StepCount {
+                count,
+                rate_hz: None,
+                at: ready_at,
+            };
+            (step.to_owned(), counted)
+        })
+        .collect();
+    data.hits.note_time(ready_at);
+    assert!(!data.hits.is_quiet, "a hit is waited for");
+    data.hits.note_time(ready_at + Duration::from_secs(4));
+    data
+}
+
+#[test]
+fn a_line_that_the_branch_before_passes_over_is_said_to_be_so_at_once() {
+    let mut data = sample::busy();
+    data.hits = Hits::ready(Instant::now());
+    let shown = |scope: &str| text(&lens(Pane::Hits, scope), &data);
+    says(
+        &shown("handle/server.cc:13!taken/server.cc:14"),
+        &[
+            "no hit yet",
+            "`server.cc:14` seems to lie on the other way of `server.cc:13!taken`, which",
+            "goes on at line 15",
+            "What to do: u takes the line back",
+        ],
+    );
+    // The line that the branch leads to, either way, is not ruled out; nor is one behind both.
+    for scope in [
+        "handle/server.cc:13!else/server.cc:14",
+        "handle/server.cc:13!taken/server.cc:15",
+        "handle/server.cc:13!else/server.cc:15",
+        "handle/other.cc:13!taken/server.cc:14",
+    ] {
+        let shown = shown(scope);
+        assert!(!shown.contains("What to do"), "{shown}");
+    }
+}
+
+#[test]
+fn where_no_hit_comes_for_a_while_it_is_said_why_that_may_be() {
+    const SCOPE: &str = "handle[>= p95]/server.cc:14";
+    let shown = |data: &Data| text(&lens(Pane::Hits, SCOPE), data);
+    let data = without_hits(&[("handle[>= p95]", 1234), ("server.cc:14", 0)]);
+    says(
+        &shown(&data),
+        &[
+            "`handle[>= p95]` was reached 1,234 times, and `server.cc:14` not once",
+            "What to do: u takes the step back",
+        ],
+    );
+    says(
+        &shown(&without_hits(&[("handle[>= p95]", 0), ("server.cc:14", 0)])),
+        &["`handle[>= p95]` was not reached so far", "What to do: wait"],
+    );
+    says(
+        &shown(&without_hits(&[])),
+        &["hits in slow calls are shown when these"],
+    );
+    let mut rejected = without_hits(&[]);
+    rejected.hits.state.rejected = 3;
+    says(
+        &shown(&rejected),
+        &[
+            "The place was reached 3 times, and the conditions",
+            "e edits the conditions",
+        ],
+    );
+    let mut ended = data;
+    ended.ended = Some("the target exited".to_owned());
+    let shown = shown(&ended);
+    says(&shown, &["no hit had come when the session ended"]);
+    assert!(!shown.contains("What to do"), "{shown}");
 }
 
 #[test]
