@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use profiler_daemon::session::OVER_BUDGET;
 
 use super::{
-    data::{Aside, Data, Heat, Hits, StepCount},
+    data::{Data, Heat, Hits, StepCount},
     lens::Action,
     service::{Costly, Incoming, What},
 };
@@ -55,6 +55,12 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
             let why = terminal(&why).into_owned();
             return Some(Action::Costly { wanted, why, scope });
         }
+        // The last pictures stay: why there are no others stands above them.
+        What::Flame(Incoming::Broken(_))
+        | What::Latency(Incoming::Broken(_))
+        | What::Hits(Incoming::Broken(_))
+        | What::Counts(_)
+            if data.is_over() => {}
         What::Flame(Incoming::Broken(failure)) => {
             // What was drawn is of another scope.
             data.flame = Arc::default();
@@ -77,15 +83,12 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
             });
         }
         What::NoLatency => (data.latency, data.heat) = (LatencyState::default(), Heat::default()),
-        What::HitsBegin => {
-            data.hits = Hits {
-                starting: true,
-                ..Hits::default()
-            };
-        }
-        What::HitsReady => data.hits = Hits::ready(Instant::now()),
+        What::HitsBegin(scope) if data.is_over() && data.hits.scope == scope => {}
+        What::HitsBegin(scope) => data.hits = Hits::of(scope),
+        What::HitsReady => data.hits.ready(Instant::now()),
         What::Hits(Incoming::Broken(failure)) => {
             data.hits = Hits {
+                scope: std::mem::take(&mut data.hits.scope),
                 failure: Some(failure.message),
                 ..Hits::default()
             };
@@ -95,16 +98,21 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
                 data.hits.apply(*message).map_err(|error| error.to_string())
             });
         }
-        What::AsideBegin
+        What::AsideBegin(_)
         | What::Waits(_)
         | What::Syscalls(_)
         | What::Timeline(_)
         | What::Spans(_)
         | What::Explained(_) => return take_aside(data, what),
-        What::Source(found) => match found {
-            Ok(source) => (data.source, data.source_failure) = (Some(Arc::new(*source)), None),
-            Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
-        },
+        What::Source(place, Err(_)) if data.is_over() && data.source_of == place && data.source.is_some() => {
+        }
+        What::Source(place, found) => {
+            data.source_of = place;
+            (data.source, data.source_failure) = match found {
+                Ok(source) => (Some(Arc::new(*source)), None),
+                Err(failure) => (None, Some(failure.message)),
+            };
+        }
         What::Completions(names) => (data.completions, data.completing) = (names, false),
         What::Recording(words) => data.recording = Some(terminal(&words).into_owned()),
         What::Recorded(words) => {
@@ -139,7 +147,13 @@ fn take_session(data: &mut Data, attached: Attached, target: String) -> Action {
 /// Takes what belongs to the pane that is shown.
 fn take_aside(data: &mut Data, what: What) -> Option<Action> {
     match what {
-        What::AsideBegin => data.aside = Aside::default(),
+        What::AsideBegin(of) => data.turn_aside(of),
+        What::Waits(Incoming::Broken(_))
+        | What::Syscalls(Incoming::Broken(_))
+        | What::Spans(Incoming::Broken(_))
+        | What::Timeline(Incoming::Broken(_))
+        | What::Explained(Incoming::Broken(_))
+            if data.is_over() => {}
         What::Waits(Incoming::Broken(failure))
         | What::Syscalls(Incoming::Broken(failure))
         | What::Spans(Incoming::Broken(failure))

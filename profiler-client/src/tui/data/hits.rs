@@ -39,6 +39,8 @@ impl HitRow {
 /// The last hits of a place, and the counts of all.
 #[derive(Clone, Debug, Default)]
 pub struct Hits {
+    /// The scope that they are asked for of.
+    pub scope: String,
     /// The counts.
     pub state: TraceState,
     /// Oldest first.
@@ -54,13 +56,20 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Probes are there, and none has been reached yet.
+    /// They are asked for of a scope.
     #[must_use]
-    pub fn ready(at: Instant) -> Self {
+    pub fn of(scope: String) -> Self {
         Self {
-            ready_at: Some(at),
+            scope,
+            starting: true,
             ..Self::default()
         }
+    }
+
+    /// The probes are there.
+    pub const fn ready(&mut self, at: Instant) {
+        self.starting = false;
+        self.ready_at = Some(at);
     }
 
     /// Notes that it is so late by now.

@@ -63,9 +63,20 @@ pub struct StepCount {
     pub at: Instant,
 }
 
+/// What a stream of a pane's own is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsideOf {
+    /// The pane.
+    pub pane: Pane,
+    /// The scope.
+    pub scope: String,
+}
+
 /// What the pane shows that has a stream of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
+    /// What it is of; of nothing before any is shown.
+    pub of: AsideOf,
     /// Who waits for whom.
     pub waits: WaitsState,
     /// System calls.
@@ -80,6 +91,30 @@ pub struct Aside {
     pub failure: Option<String>,
     /// Why nothing more comes.
     pub ended: Option<String>,
+}
+
+impl Aside {
+    /// Nothing has come yet.
+    #[must_use]
+    pub fn begin(of: AsideOf) -> Self {
+        Self {
+            of,
+            ..Self::default()
+        }
+    }
+
+    /// Whether there is something to see.
+    #[must_use]
+    pub fn has_picture(&self) -> bool {
+        match self.of.pane {
+            Pane::Waits => self.waits.started,
+            Pane::Syscalls => self.syscalls.started,
+            Pane::Spans => !self.calls.rows.is_empty(),
+            Pane::Timeline => !self.timeline.buckets.is_empty(),
+            Pane::Explain => self.explained.is_some(),
+            _ => false,
+        }
+    }
 }
 
 /// All of it.
@@ -103,8 +138,12 @@ pub struct Data {
     pub hits: Hits,
     /// What a pane with a stream of its own shows.
     pub aside: Aside,
+    /// What other such panes showed last, which is looked at again once nothing more comes.
+    pub asides_before: BTreeMap<Pane, Aside>,
     /// The source that was asked for last.
     pub source: Option<Arc<v1::SourceFunction>>,
+    /// The place that it is the source of.
+    pub source_of: String,
     /// Why there is none.
     pub source_failure: Option<String>,
     /// Steps by their text.
@@ -134,6 +173,53 @@ pub struct Data {
 }
 
 impl Data {
+    /// Whether nothing more comes of the session: it has ended, and is none of a recording, where each part ends as soon as it is there.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let is_recorded = |session: &Arc<v1::Session>| session.recorded.is_some();
+        self.ended.is_some() && !self.session.as_ref().is_some_and(is_recorded)
+    }
+
+    /// Another pane with a stream of its own is shown: what this one showed is kept, and comes back where nothing new does.
+    pub fn turn_aside(&mut self, of: AsideOf) {
+        let last = self.asides_before.remove(&of.pane);
+        let last = last.filter(|last| self.is_over() && last.of == of);
+        if self.is_over() && self.aside.of == of && self.aside.has_picture() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.aside, last.unwrap_or_else(|| Aside::begin(of)));
+        if before.has_picture() {
+            self.asides_before.insert(before.of.pane, before);
+        }
+    }
+
+    /// The panes that have something of the scope to see, once nothing more comes.
+    #[must_use]
+    pub fn panes_with_pictures(&self, lens: &Lens) -> Vec<Pane> {
+        let fits = |pane| {
+            let mut other = lens.clone();
+            other.pane = pane;
+            !self.flame.nodes.is_empty() && self.fits(&other)
+        };
+        let has = |pane: &Pane| match pane {
+            Pane::Top | Pane::Graph | Pane::Threads => fits(*pane),
+            Pane::Difference => fits(*pane) && !self.flame.differences.is_empty(),
+            Pane::Latency => !self.latency.functions.is_empty(),
+            Pane::Source => self.source.is_some(),
+            Pane::Hits => self.hits.scope == lens.scope && !self.hits.rows.is_empty(),
+            Pane::Sessions | Pane::Losses => false,
+            pane => {
+                let shown = Some(&self.aside).filter(|aside| aside.of.pane == *pane);
+                let last = shown.or_else(|| self.asides_before.get(pane));
+                last.is_some_and(|last| last.has_picture() && last.of.scope == lens.scope_aside(*pane))
+            }
+        };
+        Pane::ALL
+            .into_iter()
+            .filter(|pane| lens.has(*pane) && has(pane))
+            .collect()
+    }
+
     /// Why probes of the scope were taken off the target, with the function's name; `None` where all are there.
     #[must_use]
     pub fn taken_off(&self) -> Option<String> {

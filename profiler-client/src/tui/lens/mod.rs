@@ -296,6 +296,16 @@ impl Lens {
         }
     }
 
+    /// The scope that a pane with a stream of its own is of.
+    #[must_use]
+    pub fn scope_aside(&self, pane: Pane) -> String {
+        match pane {
+            // They end before the duration of their call is known.
+            Pane::Waits | Pane::Syscalls => path::without_thresholds(&self.scope),
+            _ => self.scope.clone(),
+        }
+    }
+
     /// Whether edits of the scope are under way.
     #[must_use]
     pub const fn is_editing(&self) -> bool {

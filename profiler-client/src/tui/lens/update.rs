@@ -582,14 +582,8 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
                 None => Effect::NoHits,
             });
         }
-        let aside = screen.filter(|pane| pane.is_aside()).map(|pane| {
-            let scope = match pane {
-                // They end before the duration of their call is known.
-                Pane::Waits | Pane::Syscalls => path::without_thresholds(&lens.scope),
-                _ => lens.scope.clone(),
-            };
-            (pane, scope)
-        });
+        let aside = screen.filter(|pane| pane.is_aside());
+        let aside = aside.map(|pane| (pane, lens.scope_aside(pane)));
         if aside != lens.asked.aside {
             lens.asked.aside.clone_from(&aside);
             effects.push(match aside {

@@ -12,7 +12,7 @@ use crate::{
     attached::{self, Owned},
     cli::exit::Failure,
     connect::Connection,
-    tui::lens::Pane,
+    tui::{data::AsideOf, lens::Pane},
 };
 
 /// Calls in a message: as many as the service gives.
@@ -58,7 +58,11 @@ impl Task {
                 self.owned.end_one(&name).await;
             }
             if wanted.pane.is_aside() {
-                self.reports.send(What::AsideBegin).await;
+                let of = AsideOf {
+                    pane: wanted.pane,
+                    scope: wanted.scope.clone(),
+                };
+                self.reports.send(What::AsideBegin(of)).await;
             }
             opened = match wanted.pane {
                 Pane::Waits | Pane::Syscalls => match self.of_all_calls(&wanted).await {

@@ -93,7 +93,7 @@ impl Task {
             self.end(recording).await;
             return None;
         };
-        self.reports.send(What::HitsBegin).await;
+        self.reports.send(What::HitsBegin(scope.clone())).await;
         let print = if self.is_of_recording {
             Vec::new()
         } else if print.is_empty() {

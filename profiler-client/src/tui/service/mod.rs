@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    data::ProcessRow,
+    data::{AsideOf, ProcessRow},
     lens::{Effect, FlameView, Suggestion, Target, Wanted},
     processes::Usage,
 };
@@ -81,12 +81,12 @@ pub enum What {
     NoLatency,
     /// Of the hits.
     Hits(Incoming<Box<v1::WatchTraceResponse>>),
-    /// Hits are asked for anew.
-    HitsBegin,
+    /// Hits of a scope are asked for anew.
+    HitsBegin(String),
     /// Their probes are there.
     HitsReady,
     /// Another pane with a stream of its own is shown.
-    AsideBegin,
+    AsideBegin(AsideOf),
     /// Of who waits for whom.
     Waits(Incoming<v1::WatchWaitsResponse>),
     /// Of system calls.
@@ -97,8 +97,8 @@ pub enum What {
     Spans(Incoming<v1::WatchSpansResponse>),
     /// Of what slow calls do.
     Explained(Incoming<Box<v1::WatchExplainResponse>>),
-    /// The source that was asked for.
-    Source(Result<Box<v1::SourceFunction>, Failure>),
+    /// The source that was asked for, of this place.
+    Source(String, Result<Box<v1::SourceFunction>, Failure>),
     /// Suggestions for what was typed.
     Completions(Vec<Suggestion>),
     /// How often steps were reached, by their text.
@@ -428,7 +428,7 @@ impl Service {
         let (connection, reports) = (self.connection.clone(), self.reports.clone());
         let task = tokio::spawn(async move {
             let found = lookup::source(&connection, target, &place).await;
-            reports.send(What::Source(found.map(Box::new))).await;
+            reports.send(What::Source(place, found.map(Box::new))).await;
         });
         if let Some(before) = self.looking_up.replace(task) {
             before.abort();

@@ -107,10 +107,10 @@ fn list(page: &mut Page<'_>, lens: &Lens, heading: &Line, rows: Vec<ListRow>, ne
 /// What is awaited, or why it does not come.
 fn awaited(page: &mut Page<'_>, lens: &Lens, data: &Data, words: &str) {
     // Each view of a recording comes to its own end.
-    let words = match data.ended.as_ref().filter(|_| !lens.is_of_recording()) {
-        Some(why) => format!("nothing more comes: {}", terminal(why)),
-        None if lens.frozen => super::nothing_yet(lens, data).to_owned(),
-        None => words.to_owned(),
+    let words = if data.is_over() || lens.frozen {
+        super::nothing_yet(lens, data)
+    } else {
+        words.into()
     };
     page.paragraph(Style::Faint, &words);
 }

@@ -34,10 +34,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         let words = format!("  whole stacks are compared; on other panes only: {words}");
         page.line(&Line::of(line::Style::Warning, words));
     }
-    if data.graph.share(data.graph.total, sides) <= 0.0 {
-        let words = super::nothing_yet(lens, data);
-        page.line(&Line::of(line::Style::Faint, format!("  {words}")));
-        return;
+    // Once nothing more comes, what is there may be of another pane.
+    let is_of_other = data.is_over() && sides == Sides::Difference && data.flame.differences.is_empty();
+    if is_of_other || data.graph.share(data.graph.total, sides) <= 0.0 {
+        return page.paragraph(line::Style::Faint, &super::nothing_yet(lens, data));
     }
     if sides == Sides::Difference {
         page.line(&Line::of(line::Style::Faint, LEGEND));

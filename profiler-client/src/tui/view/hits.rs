@@ -71,15 +71,16 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 /// What stands in the place of hits, where there are none: why that may be, and what can be done.
 fn nothing(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    let goes_on = !lens.is_of_recording() && data.ended.is_none();
-    let words = match (lens.is_of_recording(), goes_on) {
-        (true, _) => "no hit of the recorded scope in this part of the recording",
-        (_, false) => "no hit had come when the session ended",
-        _ if data.hits.starting => "attaching …",
-        _ => "no hit yet",
+    if data.is_over() {
+        return page.paragraph(line::Style::Faint, &super::nothing_yet(lens, data));
+    }
+    let words = match (lens.is_of_recording(), data.hits.starting) {
+        (true, false) => "no hit of the recorded scope in this part of the recording",
+        (_, true) => "attaching …",
+        (false, false) => "no hit yet",
     };
     page.paragraph(line::Style::Faint, words);
-    if !goes_on {
+    if lens.is_of_recording() {
         return;
     }
     let Ok(scope) = profiler_scope::parse(&lens.scope) else {

@@ -33,10 +33,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
                 terminal(&step)
             )
         } else {
-            super::nothing_yet(lens, data).to_owned()
+            super::nothing_yet(lens, data).into_owned()
         };
-        page.line(&Line::of(Style::Faint, format!("  {words}")));
-        return;
+        return page.paragraph(Style::Faint, &words);
     };
     let threshold_ns =
         Some(data.flame.summary.threshold_ns).filter(|ns| *ns > 0 && path::divides_shown(&lens.scope));

@@ -18,6 +18,8 @@ pub mod theme;
 mod threads;
 mod top;
 
+use std::borrow::Cow;
+
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -125,9 +127,7 @@ fn tabs_of(lens: &Lens, shown: Pane, room: usize) -> Vec<Tab> {
     let panes: Vec<Pane> = Pane::ALL.into_iter().filter(|pane| lens.has(*pane)).collect();
     let tabs = |letters: bool, longest: usize| -> Vec<Tab> {
         let tab = |pane: &Pane| {
-            let binding = KEYS.iter().find(|binding| binding.action == Action::Show(*pane));
-            let key = binding.and_then(|binding| binding.keys.first());
-            let key = key.map(|key| key.name()).unwrap_or_default();
+            let key = key_of(*pane);
             let has_letter = key.starts_with(|c: char| c.is_alphabetic());
             let cut = if *pane == shown || letters && !has_letter {
                 longest.max(if *pane == shown { usize::MAX } else { 0 })
@@ -210,7 +210,36 @@ fn shape_line(lens: &Lens, data: &Data) -> Option<Line> {
 }
 
 /// What is not there yet, and why.
-fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
+fn nothing_yet(lens: &Lens, data: &Data) -> Cow<'static, str> {
+    if data.is_over() {
+        return nothing_watched(lens, data).into();
+    }
+    nothing_so_far(lens, data).into()
+}
+
+/// What a pane says that has nothing to show, and will not have.
+fn nothing_watched(lens: &Lens, data: &Data) -> String {
+    let panes = data.panes_with_pictures(lens);
+    let panes = panes.into_iter().filter(|pane| Some(*pane) != lens.screen());
+    let panes: Vec<String> = panes
+        .map(|pane| format!("{} ({})", pane.name(), key_of(pane)))
+        .collect();
+    let seen = if panes.is_empty() {
+        "P chooses another process".to_owned()
+    } else {
+        format!("still to be seen: {}", panes.join(", "))
+    };
+    format!("the session has ended, and nothing was watched here; {seen}")
+}
+
+/// The key that shows a pane.
+fn key_of(pane: Pane) -> String {
+    let binding = KEYS.iter().find(|binding| binding.action == Action::Show(pane));
+    let key = binding.and_then(|binding| binding.keys.first());
+    key.map(|key| key.name()).unwrap_or_default()
+}
+
+fn nothing_so_far(lens: &Lens, data: &Data) -> &'static str {
     let is_left_out = data.is_made(lens) && data.share_left_out >= 1.0;
     if is_left_out && !lens.shape_shown().hide.is_empty() {
         "every sample has a function that is left out: H edits which; with no text, all are shown"
@@ -220,8 +249,6 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
         "reading the recording …"
     } else if lens.is_of_recording() {
         "no sample inside in this part of the recording"
-    } else if data.ended.is_some() {
-        "the session ended before anything was seen"
     } else if lens.attaching {
         "attaching …"
     } else if lens.frozen {

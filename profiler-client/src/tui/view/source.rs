@@ -25,10 +25,11 @@ use crate::{
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let Some(shown) = data.source.as_deref() else {
-        let words = data
-            .source_failure
-            .clone()
-            .unwrap_or_else(|| "reading the source …".to_owned());
+        let words = match &data.source_failure {
+            _ if data.is_over() => super::nothing_yet(lens, data).into_owned(),
+            Some(failure) => failure.clone(),
+            None => "reading the source …".to_owned(),
+        };
         for words in words.lines() {
             page.paragraph(line::Style::Faint, words);
         }

@@ -26,6 +26,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return page.failure(failure);
     }
     let Some(selected) = data.selected_call(lens) else {
+        if data.is_over() {
+            return page.paragraph(Style::Faint, &super::nothing_yet(lens, data));
+        }
         let line = if calls.state.started {
             spans::none(&calls.state)
         } else {

@@ -12,13 +12,15 @@ use super::{
     overlay::help,
     theme::{Depth, Theme},
 };
-use crate::cli::args::RecordedTime;
+use crate::cli::{args::RecordedTime, exit::Failure};
 use crate::render::units;
 use crate::state::lines::{LineKey, LineTime};
 use crate::tui::{
-    data::{Data, Hits, StepCount},
+    data::{AsideOf, Data, Hits, StepCount},
     lens::{Action, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
     sample,
+    service::{Incoming, What},
+    taken,
 };
 
 fn lens(pane: Pane, scope: &str) -> Lens {
@@ -419,7 +421,8 @@ fn hits_have_values_and_counts() {
 fn without_hits(counts: &[(&str, u64)]) -> Data {
     let mut data = sample::busy();
     let ready_at = Instant::now();
-    data.hits = Hits::ready(ready_at);
+    data.hits = Hits::default();
+    data.hits.ready(ready_at);
     data.counts = counts
         .iter()
         .map(|&(step, count)| {
@@ -440,7 +443,7 @@ fn without_hits(counts: &[(&str, u64)]) -> Data {
 #[test]
 fn a_line_that_the_branch_before_passes_over_is_said_to_be_so_at_once() {
     let mut data = sample::busy();
-    data.hits = Hits::ready(Instant::now());
+    data.hits = Hits::default();
     let shown = |scope: &str| text(&lens(Pane::Hits, scope), &data);
     says(
         &shown("handle/server.cc:13!taken/server.cc:14"),
@@ -495,7 +498,7 @@ fn where_no_hit_comes_for_a_while_it_is_said_why_that_may_be() {
     let mut ended = data;
     ended.ended = Some("the target exited".to_owned());
     let shown = shown(&ended);
-    says(&shown, &["no hit had come when the session ended"]);
+    says(&shown, &["the session has ended, and nothing was watched here"]);
     assert!(!shown.contains("What to do"), "{shown}");
 }
 
@@ -856,6 +859,69 @@ fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
             ],
         );
     }
+}
+
+#[test]
+fn once_the_target_has_ended_panes_keep_their_last_pictures_and_others_name_those() {
+    let aside = |pane, scope: &str| {
+        let scope = scope.to_owned();
+        What::AsideBegin(AsideOf { pane, scope })
+    };
+    let refused = || Failure::failed("session `s1` has ended");
+    let mut data = sample::busy();
+    let whole = data.clone();
+    let waits = whole.aside.waits;
+    // Waits were looked at, then system calls; then the target ends.
+    taken::take(&mut data, aside(Pane::Waits, "handle"));
+    data.aside.waits = waits;
+    taken::take(&mut data, aside(Pane::Syscalls, "handle"));
+    taken::take(&mut data, What::HitsBegin(SLOW.to_owned()));
+    data.hits.rows = whole.hits.rows;
+    data.ended = Some("the target exited".to_owned());
+    let shown = |data: &Data, pane| text(&lens(pane, SLOW), data);
+    says(
+        &shown(&data, Pane::Syscalls),
+        &[
+            "nothing was watched here; still to be seen:",
+            "latency (3)",
+            "waits (8)",
+        ],
+    );
+    // What is asked for is refused, and takes nothing away.
+    taken::take(&mut data, What::Flame(Incoming::Broken(refused())));
+    taken::take(&mut data, What::Counts(Vec::new()));
+    taken::take(&mut data, What::HitsBegin(SLOW.to_owned()));
+    taken::take(&mut data, What::Hits(Incoming::Broken(refused())));
+    taken::take(&mut data, aside(Pane::Waits, "handle"));
+    taken::take(&mut data, What::Waits(Incoming::Broken(refused())));
+    for (pane, words) in [
+        (Pane::Top, "compress"),
+        (Pane::Graph, "compress"),
+        (Pane::Latency, "calls since the start"),
+        (Pane::Hits, "n=102"),
+        (Pane::Waits, "clerk-*"),
+    ] {
+        let shown = shown(&data, pane);
+        says(&shown, &[words]);
+        assert!(!shown.contains("nothing was watched"), "{shown}");
+    }
+    taken::take(&mut data, aside(Pane::Explain, SLOW));
+    taken::take(&mut data, What::Explained(Incoming::Broken(refused())));
+    for pane in [Pane::Explain, Pane::Difference, Pane::Threads] {
+        let lens = lens(pane, SLOW);
+        Arc::make_mut(&mut data.flame).differences.clear();
+        data.settle(&lens);
+        says(
+            &text(&lens, &data),
+            &["nothing was watched here", "graph (2)", "hits (6)"],
+        );
+    }
+    // What was seen of another scope is not what is asked for.
+    taken::take(&mut data, aside(Pane::Waits, "parse"));
+    says(
+        &text(&lens(Pane::Waits, "parse"), &data),
+        &["nothing was watched here"],
+    );
 }
 
 /// A screen with its styles: each row's text, below it what is not plain, as columns and what they look like.

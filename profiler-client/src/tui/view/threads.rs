@@ -20,10 +20,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         let words = if data.threads.is_empty() {
             super::nothing_yet(lens, data)
         } else {
-            "no thread matches the search; Esc shows all"
+            "no thread matches the search; Esc shows all".into()
         };
-        page.line(&Line::of(Style::Faint, format!("  {words}")));
-        return;
+        return page.paragraph(Style::Faint, &words);
     }
     let next = if lens.takes_threads() {
         "Enter: only what these threads do there"

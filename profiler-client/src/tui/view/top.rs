@@ -36,11 +36,10 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let rows: Vec<&FunctionRow> = data.functions_shown(lens).collect();
     if rows.is_empty() {
         let words = match (data.functions.is_empty(), lens.search.is_empty()) {
-            (false, false) => "no function matches the search; Esc shows all",
+            (false, false) => "no function matches the search; Esc shows all".into(),
             _ => super::nothing_yet(lens, data),
         };
-        page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
-        return;
+        return page.paragraph(line::Style::Faint, &words);
     }
     let is_selected = |row: &&FunctionRow| match lens.selection() {
         Some(Item::Function(id)) => id.is(&row.frame),
