@@ -174,7 +174,9 @@ fn shaped(state: FlameState, request: &Flame) -> FlameState {
     let (all, shown) = (state.inside(), shaped.inside());
     if shown < all {
         let share = units::percent(units::ratio(shown, all));
-        note(&format!("--thread and --hide leave {share} of it"));
+        note(&format!(
+            "--thread, --hide, --callees and --callers leave {share} of it"
+        ));
     }
     shaped
 }

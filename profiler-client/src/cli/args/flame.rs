@@ -34,7 +34,7 @@ pub struct FlameArgs {
     #[arg(long, conflicts_with = "diff")]
     pub outside: bool,
     /// Compare the calls that meet the condition with those that do not
-    #[arg(long, conflicts_with_all = ["hide", "fold", "collapse"])]
+    #[arg(long, conflicts_with_all = ["hide", "fold", "collapse", "callees", "callers"])]
     pub diff: bool,
     /// Draw time on the CPU [default: inside of calls on and off the CPU, else on the CPU]
     #[arg(long)]
@@ -98,7 +98,7 @@ pub struct FlameArgs {
     pub host: HostArgs,
 }
 
-/// What is left out of stacks, or put together in them.
+/// What is left out of stacks, or put together in them, and from where they are seen.
 #[derive(Args, Debug, Default)]
 pub struct ShapingArgs {
     /// Leave out these functions and what they call: names or globs with | between them, 'malloc|free|std::*'
@@ -110,6 +110,13 @@ pub struct ShapingArgs {
     /// Take a function that calls itself directly as one call
     #[arg(long)]
     pub collapse: bool,
+    /// Show what these functions call, wherever they are called from, with | between them; * stands for any text, and
+    /// :: before a name says that it is all of it: 'parse|std::*|::read'
+    #[arg(long, value_name = "NAMES", conflicts_with = "callers")]
+    pub callees: Option<String>,
+    /// Show who calls these functions
+    #[arg(long, value_name = "NAMES")]
+    pub callers: Option<String>,
 }
 
 /// How a flame graph is drawn, and where it goes.

@@ -57,13 +57,6 @@ pub struct TuiArgs {
     /// What is left out of stacks, or put together in them.
     #[command(flatten)]
     pub shaping: ShapingArgs,
-    /// Show what these functions call, wherever they are called from, with | between them; * stands for any text, and
-    /// :: before a name says that it is all of it: 'parse|std::*|::read'
-    #[arg(long, value_name = "NAMES", conflicts_with = "callers")]
-    pub callees: Option<String>,
-    /// Show who calls these functions
-    #[arg(long, value_name = "NAMES")]
-    pub callers: Option<String>,
     /// Leave out boxes and functions with less than this share of all, in percent
     #[arg(long, value_name = "PERCENT", value_parser = tenths_of_percent)]
     pub at_least: Option<u16>,

@@ -15,7 +15,7 @@ use super::{
     session::{OWN_LEASE, absolute, create},
     target_or_recording,
 };
-use crate::state::shape::{Patterns, Shape};
+use crate::state::shape::{Around, Patterns, Shape};
 
 pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     let sides = match (args.outside, args.diff) {
@@ -144,8 +144,22 @@ pub(super) fn shape(args: &ShapingArgs, threads: Option<&str>) -> Shape {
         hide: read(args.hide.as_deref()),
         fold: read(args.fold.as_deref()),
         collapse: args.collapse,
-        around: None,
+        around: around(args),
     }
+}
+
+/// The functions that stacks are seen from.
+fn around(args: &ShapingArgs) -> Option<Around> {
+    let callees = args
+        .callees
+        .as_deref()
+        .map(|names| Around::Callees(Patterns::read(names)));
+    let callers = args
+        .callers
+        .as_deref()
+        .map(|names| Around::Callers(Patterns::read(names)));
+    let around = callees.or(callers);
+    around.filter(|around| !around.functions().is_empty())
 }
 
 /// How a flame graph is drawn, and where it goes.

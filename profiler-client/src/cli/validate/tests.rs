@@ -5,9 +5,12 @@ use std::time::Duration;
 use clap::Parser as _;
 
 use super::*;
-use crate::cli::{
-    exit::ExitStatus,
-    request::{Flame, FlameFormat, SessionChoice, Sides},
+use crate::{
+    cli::{
+        exit::ExitStatus,
+        request::{Flame, FlameFormat, SessionChoice, Sides},
+    },
+    state::shape::{Around, Patterns},
 };
 
 fn parse(line: &[&str]) -> Result<(Host, Request), Failure> {
@@ -334,11 +337,25 @@ fn stacks_are_shaped_as_flags_say_and_never_compared_so() {
     assert_eq!(flame.shape.threads.text(), "clerk-*");
     assert!(flame.shape.hide.matches("free") && flame.shape.collapse);
     assert!(flame_of(&["flame", "-p", "7"]).shape.is_plain());
+    assert_eq!(
+        flame_of(&["flame", "-p", "7", "--callees", "parse|::read"])
+            .shape
+            .around,
+        Some(Around::Callees(Patterns::read("parse|::read")))
+    );
+    assert_eq!(
+        flame_of(&["flame", "-p", "7", "--callers", "f"]).shape.around,
+        Some(Around::Callers(Patterns::read("f")))
+    );
+    let both = ["profiler", "flame", "-p", "7", "--callers", "f", "--callees", "g"];
+    assert!(Cli::try_parse_from(both).is_err());
     for flags in [
         &["--hide", "f"][..],
         &["--fold", "f"],
         &["--collapse"],
         &["--thread", "f"],
+        &["--callees", "f"],
+        &["--callers", "f"],
     ] {
         let words = [&["profiler", "flame", "-p", "7", "f[>= p95]", "--diff"], flags].concat();
         assert!(Cli::try_parse_from(&words).is_err(), "{words:?}");

@@ -15,10 +15,7 @@ use super::{
     RECORDED_VALUES,
     session::{OWN_LEASE, create},
 };
-use crate::{
-    state::shape::{Around, Patterns},
-    tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Mouse, Picture, Recorded, Target},
-};
+use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Mouse, Picture, Recorded, Target};
 
 /// `host` is the daemon that was given.
 pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
@@ -55,11 +52,6 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     lens.by = args.by.unwrap_or_default();
     lens.event = args.event.unwrap_or_default();
     lens.shape = shape(&args.shaping, args.thread.as_deref());
-    let callees = args.callees.map(|names| Around::Callees(Patterns::read(&names)));
-    let callers = args.callers.map(|names| Around::Callers(Patterns::read(&names)));
-    lens.shape.around = callees
-        .or(callers)
-        .filter(|around| !around.functions().is_empty());
     lens.at_least = args.at_least.unwrap_or(0);
     lens.search = args.search.unwrap_or_default();
     lens.print = print_list::join(args.print)?;
@@ -82,7 +74,13 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
 
 /// Whether a flag, or the scope, says what is shown of a target, be it what is shown without it.
 fn says_what_is_shown(args: &TuiArgs) -> bool {
-    let ShapingArgs { hide, fold, collapse } = &args.shaping;
+    let ShapingArgs {
+        hide,
+        fold,
+        collapse,
+        callees,
+        callers,
+    } = &args.shaping;
     let texts = [
         &args.scope,
         &args.search,
@@ -90,8 +88,8 @@ fn says_what_is_shown(args: &TuiArgs) -> bool {
         &args.thread,
         hide,
         fold,
-        &args.callees,
-        &args.callers,
+        callees,
+        callers,
         &args.zoom,
         &args.source,
     ];

@@ -67,10 +67,8 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     for (name, value) in shaping(lens) {
         add(name, &value);
     }
-    match &lens.shape.around {
-        Some(Around::Callees(functions)) => add("--callees", functions.text()),
-        Some(Around::Callers(functions)) => add("--callers", functions.text()),
-        None => {}
+    if let Some((name, functions)) = around(lens) {
+        add(name, functions);
     }
     if lens.at_least > 0 {
         add("--at-least", &(f64::from(lens.at_least) / 10.0).to_string());
@@ -152,6 +150,13 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
             if lens.shape.collapse {
                 words.push("--collapse".to_owned());
             }
+            // Functions are those of all stacks.
+            let around = around(lens).filter(|_| lens.pane == Pane::Graph);
+            words.extend(
+                around
+                    .into_iter()
+                    .flat_map(|(name, functions)| option(name, functions)),
+            );
         }
         Pane::Hits if !is_of_session && !lens.print.is_empty() => {
             words.extend(option("--print", &lens.print.join(",")));
@@ -159,6 +164,14 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         _ => {}
     }
     words
+}
+
+/// The flag that says from which functions stacks are seen, and these.
+fn around(lens: &Lens) -> Option<(&'static str, &str)> {
+    match lens.shape.around.as_ref()? {
+        Around::Callees(functions) => Some(("--callees", functions.text())),
+        Around::Callers(functions) => Some(("--callers", functions.text())),
+    }
 }
 
 /// Flags with values that `flame` has too.
@@ -229,7 +242,8 @@ const fn is_recording(lens: &Lens) -> bool {
 
 /// Whether stacks are shown otherwise than as they are.
 fn shapes_stacks(lens: &Lens) -> bool {
-    shaping(lens).next().is_some() || lens.shape.collapse
+    let is_seen_from = lens.pane == Pane::Graph && lens.shape.around.is_some();
+    shaping(lens).next().is_some() || lens.shape.collapse || is_seen_from
 }
 
 fn zoom(frames: &[FrameId]) -> String {

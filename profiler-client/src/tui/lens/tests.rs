@@ -598,7 +598,7 @@ fn what_is_made_of_stacks_comes_back_from_the_command_line() {
     );
     assert_eq!(
         of_verb(&lens).join(" "),
-        "profiler flame -p 4211 --by=line --event=page-faults --hide=malloc|free --fold=std::* --collapse"
+        "profiler flame -p 4211 --by=line --event=page-faults --hide=malloc|free --fold=std::* --collapse --callers=f<int>|std::*"
     );
     lens.by = By::Function;
     lens.shape.threads = Patterns::read("clerk-*");
@@ -633,6 +633,12 @@ fn the_selected_function_is_seen_by_what_it_calls_and_who_calls_it() {
         lens.shape.around,
         Some(Around::Callees(Patterns::read("::parse")))
     );
+    let for_scripts = of_verb(&lens);
+    assert_eq!(for_scripts.join(" "), "profiler flame -p 4211 --callees=::parse");
+    let (_, Request::Flame(flame)) = validate(Cli::try_parse_from(for_scripts).unwrap()).unwrap() else {
+        panic!("another verb");
+    };
+    assert_eq!(flame.shape, lens.shape, "scripts have the stacks of the screen");
     do_all(&mut lens, &mut service, Action::Around);
     assert_eq!(
         lens.shape.around,
