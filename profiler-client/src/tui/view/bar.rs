@@ -18,6 +18,8 @@ use crate::{
 /// A step and what is known of it.
 struct Cell {
     step: String,
+    /// How many functions it is, where it is several.
+    functions: String,
     counts: String,
 }
 
@@ -30,21 +32,54 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         .filter(|input| input.purpose == Purpose::Scope)
     {
         Some(input) => {
-            page.line(&typed("scope ", input));
-            page.skip(1);
+            for line in typed("scope ", input, page.width(), 2) {
+                page.line(&line);
+            }
         }
         None => path_lines(page, lens, data),
     }
 }
 
-/// What is typed, with its cursor.
-pub fn typed(label: &str, input: &Input) -> Line {
-    let before = terminal(&input.before_cursor()).into_owned();
-    let behind = terminal(&input.behind_cursor()).into_owned();
-    Line::of(Style::Strong, format!("{label}▸ "))
-        .and(Style::Plain, before)
-        .and(Style::Strong, "▏")
-        .and(Style::Plain, behind)
+/// What is typed, with its cursor, in exactly so many lines. Of what has no room there is shown what is around the cursor; marks say
+/// where it goes on.
+pub fn typed(label: &str, input: &Input, width: usize, lines: usize) -> Vec<Line> {
+    const CURSOR: char = '▏';
+    const MORE: char = '…';
+    let label = format!("{label}▸ ");
+    let before: Vec<char> = terminal(&input.before_cursor()).chars().collect();
+    let cursor = before.len();
+    let mut text = before;
+    text.push(CURSOR);
+    text.extend(terminal(&input.behind_cursor()).chars());
+    let columns = width.saturating_sub(label.chars().count()).max(1);
+    let room = columns * lines;
+    if text.len() > room {
+        // A line's half of what is behind the cursor stays in sight.
+        let end = (cursor + 1 + columns / 2).clamp(room, text.len());
+        let (begin, is_cut) = (end - room, end < text.len());
+        text = text.drain(begin..end).collect();
+        if begin > 0
+            && let Some(first) = text.first_mut().filter(|first| **first != CURSOR)
+        {
+            *first = MORE;
+        }
+        if is_cut && let Some(last) = text.last_mut().filter(|last| **last != CURSOR) {
+            *last = MORE;
+        }
+    }
+    let rows = (0..lines).map(|row| {
+        let rest = text.iter().skip(row * columns).take(columns);
+        let margin = if row == 0 {
+            label.clone()
+        } else {
+            " ".repeat(label.chars().count())
+        };
+        rest.fold(Line::of(Style::Strong, margin), |line, c| match *c {
+            CURSOR => line.and(Style::Strong, CURSOR),
+            c => line.and(Style::Plain, c),
+        })
+    });
+    rows.collect()
 }
 
 fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
@@ -112,7 +147,8 @@ fn path_lines(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let mut shown: Vec<(String, String)> = Vec::new();
     for cell in cells.iter().rev() {
         // The end of a step is what it asks for.
-        let step = cut_middle(&cell.step, page.width().saturating_sub(4));
+        let beside = 4 + cell.functions.chars().count();
+        let step = cut_middle(&cell.step, page.width().saturating_sub(beside)) + &cell.functions;
         let columns = step.chars().count().max(cell.counts.chars().count());
         if room < columns + 3 {
             shown.push(("…".to_owned(), String::new()));
@@ -136,6 +172,7 @@ fn cells(lens: &Lens, data: &Data) -> Vec<Cell> {
         let samples = data.flame.summary.samples;
         return vec![Cell {
             step: "everything".to_owned(),
+            functions: String::new(),
             counts: match (&lens.target, lens.has_stacks_alone()) {
                 // Nothing says how many there are.
                 (Some(_), true) if samples == 0 => String::new(),
@@ -149,6 +186,7 @@ fn cells(lens: &Lens, data: &Data) -> Vec<Cell> {
     if steps.is_empty() {
         return vec![Cell {
             step: terminal(&lens.scope).into_owned(),
+            functions: String::new(),
             counts: String::new(),
         }];
     }
@@ -164,16 +202,32 @@ fn cells(lens: &Lens, data: &Data) -> Vec<Cell> {
         }
         Cell {
             step: terminal(step).into_owned(),
+            functions: functions(lens, data, at == last),
             counts: words.join(", "),
         }
     };
     steps.iter().enumerate().map(cell).collect()
 }
 
+/// Whether the latency view is that of the scope on the screen, and has its functions.
+fn has_functions(lens: &Lens, data: &Data) -> bool {
+    data.latency.started && !data.latency.functions.is_empty() && data.latency.scope == lens.scope
+}
+
+/// How many functions the step is, as a pattern may be many; empty of one, and where that is not known.
+fn functions(lens: &Lens, data: &Data, is_last: bool) -> String {
+    let count = data.latency.functions.len();
+    if is_last && count > 1 && has_functions(lens, data) {
+        format!("  ({} functions)", units::count(count as u64))
+    } else {
+        String::new()
+    }
+}
+
 /// How often a step is reached.
 fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> {
     let functions = || data.latency.functions.values();
-    if is_last && data.latency.started && functions().next().is_some() && data.latency.scope == lens.scope {
+    if is_last && has_functions(lens, data) {
         let calls: f64 = functions().map(|function| function.since_start.count).sum();
         let rate: f64 = functions().map(|function| function.window.rate_hz).sum();
         return Some(format!(

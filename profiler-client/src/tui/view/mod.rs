@@ -299,7 +299,9 @@ fn cost(lens: &Lens, data: &Data, width: usize) -> Line {
 fn footer(page: &mut Page<'_>, lens: &Lens) {
     let table: Vec<&Binding> = match &lens.input {
         Some(input) if input.purpose != Purpose::Scope => {
-            page.line(&bar::typed(label(input), input));
+            for line in bar::typed(label(input), input, page.width(), 1) {
+                page.line(&line);
+            }
             return;
         }
         Some(_) => TYPING.iter().collect(),

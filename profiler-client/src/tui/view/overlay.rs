@@ -280,9 +280,11 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
     };
     let area = page.area;
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+    // The target, and the lines of what is typed.
+    const ABOVE: u16 = 3;
     let place = Rect {
-        y: area.y.saturating_add(2).min(area.bottom()),
-        height: height.min(area.height.saturating_sub(2)),
+        y: area.y.saturating_add(ABOVE).min(area.bottom()),
+        height: height.min(area.height.saturating_sub(ABOVE)),
         ..area
     };
     if place.height >= 3 {

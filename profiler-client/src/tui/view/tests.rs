@@ -681,6 +681,61 @@ fn a_step_of_a_long_name_shows_what_it_asks_for() {
 }
 
 #[test]
+fn a_step_of_many_functions_says_how_many_and_is_short() {
+    let scope = format!("{}*[>= p95]", "ngx_http_upstream_".repeat(8));
+    let mut data = sample::busy();
+    data.latency.scope.clone_from(&scope);
+    let one = data.latency.functions[&1].clone();
+    data.latency.functions = (0..212).map(|id| (id, one.clone())).collect();
+    let shown = text(&lens(Pane::Top, &scope), &data);
+    says(
+        &shown,
+        &["▸ ngx_http_upstream_", "…", "_*[>= p95]  (212 functions)"],
+    );
+    assert!(!text(&lens(Pane::Top, SLOW), &sample::busy()).contains("functions)"));
+}
+
+#[test]
+fn a_long_scope_is_typed_in_two_lines_with_the_cursor_in_sight() {
+    use crate::tui::lens::Typing;
+
+    let shown = |scope: &str, keys: &[Typing]| {
+        let mut lens = lens(Pane::Top, scope);
+        update(&mut lens, Action::EditScope, &Data::default());
+        for key in keys {
+            update(&mut lens, Action::Type(key.clone()), &Data::default());
+        }
+        let rows = rows(&buffer(&lens, &sample::busy(), (80, 24), Depth::None));
+        (rows[1].clone(), rows[2].clone())
+    };
+    // Both lines have room for all of it.
+    let names: Vec<String> = (10..28).map(|number| format!("f{number}")).collect();
+    let fits = names.join("|");
+    let (first, second) = shown(&fits, &[]);
+    let whole = first.trim_start_matches("scope ▸ ").to_owned() + second.trim_start();
+    assert_eq!(whole, fits.clone() + "▏");
+    // More than that: the cursor stays in sight at both ends and within, and marks say where it goes on.
+    let long = vec![fits; 5].join("|");
+    let (first, second) = shown(&long, &[]);
+    assert!(
+        first.starts_with("scope ▸ …") && second.ends_with("f27▏"),
+        "{first}\n{second}"
+    );
+    let (first, second) = shown(&long, &[Typing::Home]);
+    assert!(
+        first.starts_with("scope ▸ ▏f10|") && second.ends_with('…'),
+        "{first}\n{second}"
+    );
+    let back = vec![Typing::Left; 180];
+    let (first, second) = shown(&long, &back);
+    assert!(
+        first.starts_with("scope ▸ …") && second.ends_with('…'),
+        "{first}\n{second}"
+    );
+    assert!(first.contains('▏') || second.contains('▏'), "{first}\n{second}");
+}
+
+#[test]
 fn losses_stay_in_sight_below_many_warnings() {
     let mut data = sample::lossy();
     let mut session = v1::Session::clone(data.session.as_deref().unwrap());
