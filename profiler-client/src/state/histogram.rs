@@ -89,6 +89,15 @@ impl Counts {
         self.0.iter().map(|(bucket, count)| (*bucket, *count))
     }
 
+    /// The shortest duration that a call in a row may have had, in nanoseconds: the lower edge of the first bucket that has one; `None`
+    /// of an empty row.
+    #[must_use]
+    pub fn first_in(&self, row: &Row) -> Option<u64> {
+        let mut edges = self.0.keys().map(|bucket| layout::lowest_ns(*bucket));
+        let is_in = |ns: &u64| (*ns as f64) < row.high_ns && *ns as f64 >= row.low_ns;
+        edges.find(is_in)
+    }
+
     /// All calls.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -94,6 +94,22 @@ fn bucket(ns: u64) -> u32 {
     u32::try_from(layout::bucket_of(ns)).unwrap()
 }
 
+/// Two modes, with a few calls in each bar between them.
+fn in_every_bar() -> v1::Histogram {
+    const BETWEEN_US: [u64; 8] = [150, 220, 310, 440, 620, 880, 1_250, 1_760];
+    let between = BETWEEN_US.map(|us| (us * 1000, 5));
+    let first = [(100_000, 1860)];
+    let calls = first.into_iter().chain(between).chain([(2_000_000, 100)]);
+    let mut before = 0;
+    let mut histogram = v1::Histogram::default();
+    for (ns, count) in calls {
+        histogram.bucket_deltas.push(bucket(ns) - before);
+        histogram.counts.push(count);
+        before = bucket(ns);
+    }
+    histogram
+}
+
 fn latency() -> v1::WatchLatencyResponse {
     let summary = v1::Summary {
         count: 2000.0,
@@ -121,10 +137,7 @@ fn latency() -> v1::WatchLatencyResponse {
             since_start: Some(summary),
             window: Some(summary),
             ewma: Some(summary),
-            since_start_counts: Some(v1::Histogram {
-                bucket_deltas: vec![bucket(100_000), bucket(2_000_000) - bucket(100_000)],
-                counts: vec![1900, 100],
-            }),
+            since_start_counts: Some(in_every_bar()),
             overhead_ns: 700,
             cost_ns: 7000,
             ..Default::default()

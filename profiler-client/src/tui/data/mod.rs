@@ -43,7 +43,7 @@ use crate::{
     state::{
         flame::FlameState,
         functions::{FunctionRow, order},
-        histogram::Row,
+        histogram::{Part, Row},
         latency::LatencyState,
         lines::{LineKey, LineTime},
         syscalls::{self as syscalls_state, SyscallsState},
@@ -523,15 +523,55 @@ impl Data {
         Some(selected.min(marked)..=selected.max(marked))
     }
 
-    /// The selected durations.
+    /// The selected durations, from a bar that has calls to another that has: no threshold lies where there are none.
     #[must_use]
-    pub fn selected_bars(&self, lens: &Lens) -> Option<Durations> {
+    pub fn selected_bars(&self, lens: &Lens) -> SelectedBars {
         let bars = self.bars(lens);
-        let places = self.selected_places(lens, &bars)?;
-        // There is nothing faster than the first bar, and the last goes on as slower calls come.
-        let from_ns = (*places.start() > 0).then(|| band(&bars[*places.start()]).from_ns);
-        let below_ns = (places.end() + 1 < bars.len()).then(|| band(&bars[*places.end()]).below_ns);
-        Some(Durations { from_ns, below_ns })
+        let Some(places) = self.selected_places(lens, &bars) else {
+            return SelectedBars::None;
+        };
+        let mut with_calls = places.filter(|place| bars[*place].count > 0);
+        let Some(first) = with_calls.next() else {
+            return SelectedBars::WithoutCalls;
+        };
+        let last = with_calls.last().unwrap_or(first);
+        // The last goes on as slower calls come.
+        let below_ns = (last + 1 < bars.len()).then(|| band(&bars[last]).below_ns);
+        SelectedBars::Durations(Durations {
+            from_ns: self.threshold_at(&bars, first),
+            below_ns,
+        })
+    }
+
+    /// The threshold from the selected bars on: at the first that has calls. `None` where none is selected.
+    #[must_use]
+    pub fn selected_threshold(&self, lens: &Lens) -> Option<Durations> {
+        let bars = self.bars(lens);
+        let first = *self.selected_places(lens, &bars)?.start();
+        let first = (first..bars.len()).find(|place| bars[*place].count > 0)?;
+        Some(Durations {
+            from_ns: self.threshold_at(&bars, first),
+            below_ns: None,
+        })
+    }
+
+    /// The lower edge of a bar, as a scope has it: rounded, but never beyond a call of the bar. What is slower than all other bars begins at
+    /// its first call, which may be far from them. `None` of the first bar: there is nothing faster.
+    fn threshold_at(&self, bars: &[Row], at: usize) -> Option<u64> {
+        let bar = bars.get(at).filter(|_| at > 0)?;
+        let function = self.latency.functions.values().next()?;
+        let first_ns = function.since_start_counts.first_in(bar)?;
+        let edge_ns = if bar.part == Part::Slower {
+            first_ns
+        } else {
+            band(bar).from_ns
+        };
+        let rounded_ns = path::rounded_ns(edge_ns);
+        Some(if rounded_ns > first_ns {
+            path::rounded_down_ns(edge_ns)
+        } else {
+            rounded_ns
+        })
     }
 
     /// Where a recording begins, which its times count from, in nanoseconds on the kernel's clock; `None` of a process.
@@ -866,6 +906,17 @@ pub struct Loss {
     pub id: LossId,
     /// How many.
     pub count: u64,
+}
+
+/// What of the histogram is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectedBars {
+    /// No bar.
+    None,
+    /// Bars that have no calls.
+    WithoutCalls,
+    /// Bars that have.
+    Durations(Durations),
 }
 
 /// Durations of calls, open at an end that is left out.

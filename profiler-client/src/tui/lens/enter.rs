@@ -16,7 +16,7 @@ use crate::{
     cli::args::By,
     render::waits::own_frame,
     state::{shape::Patterns, timeline::Row},
-    tui::data::{Data, ThreadRow},
+    tui::data::{Data, SelectedBars, ThreadRow},
 };
 
 pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
@@ -111,8 +111,9 @@ fn scope_of_source(lens: &Lens, data: &Data, place: &Place) -> String {
 /// Only calls as long as the selected bars; without any, slow ones; of those already, how they differ.
 fn next_of_latency(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let scope = match data.selected_bars(lens) {
-        Some(bars) => path::between(&lens.scope, bars.from_ns, bars.below_ns),
-        None => path::with_threshold(&lens.scope),
+        SelectedBars::Durations(bars) => path::between(&lens.scope, bars.from_ns, bars.below_ns),
+        SelectedBars::WithoutCalls => Err(path::WITHOUT_CALLS.to_owned()),
+        SelectedBars::None => path::with_threshold(&lens.scope),
     };
     if scope.as_ref() == Ok(&lens.scope) {
         return show(lens, Pane::Difference, data);

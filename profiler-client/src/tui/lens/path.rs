@@ -119,11 +119,7 @@ pub fn at_least(text: &str, duration_ns: u64) -> Result<String, String> {
 /// Where nothing of it has a duration, or no end is given.
 pub fn between(text: &str, from_ns: Option<u64>, below_ns: Option<u64>) -> Result<String, String> {
     let mut scope = read(text)?;
-    let rounded = |ns: u64| {
-        let digits = ns.checked_ilog10().unwrap_or(0);
-        let unit_ns = 10u64.pow(digits.saturating_sub(2));
-        Bound::Duration(ns.saturating_add(unit_ns / 2) / unit_ns * unit_ns)
-    };
+    let rounded = |ns: u64| Bound::Duration(rounded_ns(ns));
     let below = below_ns.map(|ns| Predicate {
         comparison: Comparison::Less,
         bound: rounded(ns),
@@ -141,6 +137,25 @@ pub fn between(text: &str, from_ns: Option<u64>, below_ns: Option<u64>) -> Resul
     read(&scope.to_string()).map(|scope| scope.to_string())
 }
 
+/// A time to three digits.
+#[must_use]
+pub fn rounded_ns(ns: u64) -> u64 {
+    let unit_ns = unit_of_three_digits_ns(ns);
+    ns.saturating_add(unit_ns / 2) / unit_ns * unit_ns
+}
+
+/// The same, never a longer time.
+#[must_use]
+pub fn rounded_down_ns(ns: u64) -> u64 {
+    let unit_ns = unit_of_three_digits_ns(ns);
+    ns / unit_ns * unit_ns
+}
+
+fn unit_of_three_digits_ns(ns: u64) -> u64 {
+    let digits = ns.checked_ilog10().unwrap_or(0);
+    10u64.pow(digits.saturating_sub(2))
+}
+
 /// Whether the calls whose durations are shown are divided by them: those of the last step that has any, and not of one around it.
 #[must_use]
 pub fn divides_shown(text: &str) -> bool {
@@ -149,6 +164,9 @@ pub fn divides_shown(text: &str) -> bool {
         .and_then(|scope| scope.steps.into_iter().rfind(|step| step.place.has_spans()));
     last.is_some_and(|step| !step.predicates.is_empty())
 }
+
+/// What is said of bars that no threshold is made of.
+pub const WITHOUT_CALLS: &str = "No call took so long: select a bar that has calls.";
 
 const NOTHING_TIMED: &str =
     "Choose a function first: slow calls are those of a function (1 shows functions).";

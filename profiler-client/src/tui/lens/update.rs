@@ -349,7 +349,7 @@ fn mark(lens: &mut Lens) {
 
 /// Calls are slow from the selected bar on.
 pub(super) fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
-    let Some(bars) = data.selected_bars(lens) else {
+    let Some(bars) = data.selected_threshold(lens) else {
         lens.notice = Some("Select a bar first (↑ and ↓): calls are slow from it on.".to_owned());
         return Vec::new();
     };

@@ -10,7 +10,7 @@ use crate::{
     render::{escape::terminal, units},
     state::{histogram::Row, latency::FunctionState},
     tui::{
-        data::{Data, HeatColumn, band},
+        data::{Data, HeatColumn, SelectedBars, band},
         lens::{Item, Lens, Picture, path},
     },
 };
@@ -93,11 +93,12 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
 /// What Enter does.
 fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let (next, more) = match data.selected_bars(lens) {
-        Some(bars) => (
+        SelectedBars::Durations(bars) => (
             path::between(&lens.scope, bars.from_ns, bars.below_ns),
             "   = slow from here on   m several",
         ),
-        None => (path::with_threshold(&lens.scope), "   ↑↓ choose durations"),
+        SelectedBars::WithoutCalls => (Err(path::WITHOUT_CALLS.to_owned()), ""),
+        SelectedBars::None => (path::with_threshold(&lens.scope), "   ↑↓ choose durations"),
     };
     let line = match next {
         Ok(next) if next == lens.scope => {

@@ -256,6 +256,75 @@ fn bars_say_what_enter_does() {
 }
 
 #[test]
+fn no_threshold_is_suggested_where_no_call_took_so_long() {
+    use crate::tui::lens::Move;
+
+    // Two modes, and one call far beyond both.
+    let mut data = sample::busy();
+    let function = data.latency.functions.get_mut(&1).unwrap();
+    let bucket = |ns| u32::try_from(profiler_common::layout::bucket_of(ns)).unwrap();
+    let modes = [(1_050_000, 5_000), (67_200_000, 4_000), (9_000_000_000, 1)];
+    let mut before = 0;
+    let mut counts = v1::Histogram::default();
+    for (ns, calls) in modes {
+        counts.bucket_deltas.push(bucket(ns) - before);
+        counts.counts.push(calls);
+        before = bucket(ns);
+    }
+    function.since_start_counts = crate::state::histogram::Counts::read(&counts).unwrap();
+    let has_calls = |bound: &profiler_scope::Predicate, ns: u64| {
+        let profiler_scope::Bound::Duration(bound_ns) = bound.bound else {
+            panic!("no time: {bound:?}")
+        };
+        match bound.comparison {
+            profiler_scope::Comparison::Less => ns < bound_ns,
+            _ => ns >= bound_ns,
+        }
+    };
+    let mut lens = lens(Pane::Latency, "handle");
+    let bars = data.bars(&lens);
+    assert!(
+        bars.iter().any(|bar| bar.count == 0),
+        "the modes are apart: {bars:?}"
+    );
+    update(&mut lens, Action::Move(Move::First), &data);
+    for bar in &bars {
+        let mut entered = lens.clone();
+        update(&mut entered, Action::Enter, &data);
+        let mut from_here_on = lens.clone();
+        update(&mut from_here_on, Action::Threshold, &data);
+        let shown = text(&lens, &data);
+        if bar.count == 0 {
+            assert_eq!(entered.scope, "handle", "{bar:?}");
+            says(&shown, &["No call took so long: select a bar that has calls."]);
+        } else {
+            says(&shown, &[&format!("Enter: {}", entered.scope)]);
+        }
+        // What is asked for has exactly the calls of the bar; = those of it and all slower.
+        for (lens, most_ns) in [(&entered, bar.high_ns), (&from_here_on, f64::MAX)] {
+            if lens.scope == "handle" {
+                continue;
+            }
+            let scope = profiler_scope::parse(&lens.scope).unwrap();
+            let bounds = &scope.steps[0].predicates;
+            for (ns, _) in modes {
+                let is_meant = ns as f64 >= bar.low_ns && (ns as f64) < most_ns;
+                let is_taken = bounds.iter().all(|bound| has_calls(bound, ns));
+                assert_eq!(is_taken, is_meant, "{ns} ns by {} of {bar:?}", lens.scope);
+            }
+            assert!(
+                modes
+                    .iter()
+                    .any(|(ns, _)| bounds.iter().all(|bound| has_calls(bound, *ns))),
+                "{} has no call",
+                lens.scope
+            );
+        }
+        update(&mut lens, Action::Move(Move::Down), &data);
+    }
+}
+
+#[test]
 fn durations_over_time_are_denser_where_there_are_more_calls() {
     let mut data = sample::busy();
     let mut lens = lens(Pane::Latency, SLOW);
