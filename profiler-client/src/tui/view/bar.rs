@@ -230,6 +230,10 @@ fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> 
     if is_last && has_functions(lens, data) {
         let calls: f64 = functions().map(|function| function.since_start.count).sum();
         let rate: f64 = functions().map(|function| function.window.rate_hz).sum();
+        // A rate that falls to nothing says nothing of the calls.
+        if functions().all(|function| !function.taken_off.is_empty()) {
+            return Some(format!("{} calls, until taken off", units::number(calls)));
+        }
         return Some(format!(
             "{} calls, {}/s",
             units::number(calls),

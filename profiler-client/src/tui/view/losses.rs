@@ -154,31 +154,39 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
         page.sign(Sign::item(Item::Probed(*id)));
         page.row(&probe(function), Some(at) == selected);
     }
+    let mut taken_off = functions
+        .values()
+        .enumerate()
+        .filter(|(_, function)| !function.taken_off.is_empty());
+    // What is above all panes is said of the first of them.
+    let _ = taken_off.next();
+    if let Some((_, function)) = taken_off.find(|(at, _)| Some(*at) == selected) {
+        let name = text::name(&function.function);
+        let words = format!("{name} was taken off: {}", terminal(&function.taken_off));
+        page.paragraph(Style::Warning, &words);
+    }
 }
 
+/// What the probes of a function cost; of one whose probes are gone, nothing that changes with the time since.
 fn probe(function: &FunctionState) -> Line {
-    let rate = function.window.rate_hz;
-    let share = function.probe_cores();
+    let is_on = function.taken_off.is_empty();
+    let now = |words: String| if is_on { words } else { "-".to_owned() };
     let line = Line::of(
         Style::Plain,
         format!(
             "{:>11} {:>10} {:>11}  ",
-            units::number(rate),
+            now(units::number(function.window.rate_hz)),
             units::duration(function.cost_ns as f64),
-            units::percent(share),
+            now(units::percent(function.probe_cores())),
         ),
     );
-    let mut line = line.and(Style::Strong, text::name(&function.function));
-    if function.other_hits_hz > 0.0 {
+    let line = line.and(Style::Strong, text::name(&function.function));
+    if !is_on {
+        line.and(Style::Warning, "  taken off")
+    } else if function.other_hits_hz > 0.0 {
         let others = units::number(function.other_hits_hz);
-        line = line.and(Style::Faint, format!("  and {others}/s that do not count"));
-    }
-    if function.taken_off.is_empty() {
-        line
+        line.and(Style::Faint, format!("  and {others}/s that do not count"))
     } else {
-        line.and(
-            Style::Warning,
-            format!("  taken off: {}", terminal(&function.taken_off)),
-        )
+        line
     }
 }

@@ -660,6 +660,41 @@ fn losses_have_their_view_and_probes_their_cost() {
 }
 
 #[test]
+fn what_was_taken_off_has_the_cost_of_that_moment() {
+    let over = profiler_daemon::session::OVER_BUDGET;
+    let mut data = sample::busy();
+    let function = data.latency.functions.get_mut(&1).unwrap();
+    function.taken_off = format!("20,000 calls a second took 14% of the target's CPU time, {over} 3%");
+    // The window forgets the calls of before.
+    function.window.rate_hz = 3.0;
+    data.latency.scope = SLOW.to_owned();
+    let shown = text(&lens(Pane::Losses, SLOW), &data);
+    says(
+        &shown,
+        &[
+            "2,000 calls, until taken off",
+            "-    7.00 µs           -  handle  taken off",
+            "handle was taken off: 20,000 calls a second took 14% of the target's CPU",
+        ],
+    );
+    assert!(!shown.contains("3/s"), "{shown}");
+    // Of several, the selected one says its own.
+    let mut other = data.latency.functions[&1].clone();
+    other.function.name = "parse".to_owned();
+    other.taken_off = format!("9,000 calls a second took 5% of the target's CPU time, {over} 3%");
+    data.latency.functions.insert(2, other);
+    let mut lens = lens(Pane::Losses, SLOW);
+    lens.select(crate::tui::lens::Item::Probed(2));
+    says(
+        &text(&lens, &data),
+        &[
+            "handle (and 1 more) was taken off:",
+            "parse was taken off: 9,000 calls a second took 5%",
+        ],
+    );
+}
+
+#[test]
 fn all_losses_are_in_reach_below_the_warnings_and_the_selected_one_is_explained() {
     use crate::tui::lens::Move;
 

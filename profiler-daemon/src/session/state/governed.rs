@@ -451,7 +451,7 @@ fn line_reached(engine: &Engine, probe: ProbeId) -> u64 {
 
 fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {
     format!(
-        "{} {noun} a second take {} of the target's CPU time, {OVER_BUDGET} {}",
+        "{} {noun} a second took {} of the target's CPU time, {OVER_BUDGET} {}",
         grouped(costly.hits_per_s),
         percent(costly.share),
         percent(allowed)
