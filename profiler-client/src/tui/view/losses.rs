@@ -24,6 +24,9 @@ use crate::{
 /// Rows that losses have at least, where something was lost: their heading, one of them, and what can be done against it.
 const LEAST_FOR_LOSSES: usize = 5;
 
+/// What the cost of probes leaves out: the service does not tell what these cost.
+const NOT_COUNTED: &str = "  not counted: panes 6 to 9, 0 and events, which cost the target while shown";
+
 /// Draws it: warnings stand above losses, of which there may be many.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let lost = data.losses_by_view();
@@ -35,7 +38,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     } else {
         warnings.len() + 1
     };
-    let rest = page.rows().saturating_sub(for_warnings + for_losses + 2);
+    let rest = page.rows().saturating_sub(for_warnings + for_losses + 3);
     probes(page, lens, data, rest.min(page.rows() / 2).max(1));
     page.skip(1);
     if !warnings.is_empty() {
@@ -154,6 +157,7 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
         page.sign(Sign::item(Item::Probed(*id)));
         page.row(&probe(function), Some(at) == selected);
     }
+    page.line(&Line::of(Style::Faint, NOT_COUNTED));
     let mut taken_off = functions
         .values()
         .enumerate()

@@ -54,7 +54,9 @@ pub fn draw_sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let own = data.session.as_ref().map(|session| session.name.as_str());
     let own = own.filter(|name| !name.is_empty()).unwrap_or("this one");
     let words = format!("Enter: look at the selected one instead of {}", terminal(own));
-    page.foot(1).line(&line::Line::of(line::Style::Faint, words));
+    let mut foot = page.foot(2);
+    foot.line(&line::Line::of(line::Style::Faint, WATCHERS));
+    foot.line(&line::Line::of(line::Style::Faint, words));
     let rows: Vec<&v1::Session> = data.sessions_shown(lens).collect();
     if rows.is_empty() {
         let words = if data.sessions.is_empty() {
@@ -74,6 +76,9 @@ fn selected_session(lens: &Lens, rows: &[&v1::Session]) -> Option<usize> {
     rows.iter()
         .position(|row| matches!(lens.selection(), Some(Item::Session(name)) if *name == row.name))
 }
+
+/// What is counted as watchers.
+const WATCHERS: &str = "WATCHERS are the views that are open of a session: a screen has several at once";
 
 /// Above sessions.
 const SESSIONS_HEADING: &str = "  SESSION                    PIDS WATCHERS  SCOPE";

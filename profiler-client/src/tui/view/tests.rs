@@ -650,6 +650,7 @@ fn losses_have_their_view_and_probes_their_cost() {
         &shown,
         &[
             "200    7.00 µs        0.1%  handle",
+            "not counted: panes 6 to 9, 0 and events",
             "1,234  sample_ring_full  samples",
             "2  rate_limit  hits",
             "! each return is single-stepped",
@@ -862,10 +863,20 @@ fn sessions_are_in_reach_while_attached() {
     let mut data = sample::busy();
     data.sessions = vec![v1::Session {
         name: "web\x1b".to_owned(),
+        watchers: 3,
         ..v1::Session::default()
     }];
     let shown = text(&lens(Pane::Sessions, ""), &data);
-    says(&shown, &["SESSION", "web\\u{1b}", "everything", "Enter join"]);
+    says(
+        &shown,
+        &[
+            "WATCHERS  SCOPE",
+            "web\\u{1b}",
+            "3  everything",
+            "WATCHERS are the views that are open of a session",
+            "Enter join",
+        ],
+    );
 }
 
 #[test]
