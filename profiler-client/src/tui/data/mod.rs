@@ -534,7 +534,7 @@ impl Data {
         let Some(first) = with_calls.next() else {
             return SelectedBars::WithoutCalls;
         };
-        let last = with_calls.last().unwrap_or(first);
+        let last = with_calls.next_back().unwrap_or(first);
         // The last goes on as slower calls come.
         let below_ns = (last + 1 < bars.len()).then(|| band(&bars[last]).below_ns);
         SelectedBars::Durations(Durations {

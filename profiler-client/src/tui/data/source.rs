@@ -141,9 +141,10 @@ fn passes_over(source: &v1::SourceFunction, file: &str, at: u32, taken: bool, ov
     let divides = |branch: &&v1::SourceBranch| branch.otherwise.is_some();
     let mut goes_on_at = None;
     for branch in line.branches.iter().filter(divides) {
-        let (to, other) = match taken {
-            true => (&branch.taken, &branch.otherwise),
-            false => (&branch.otherwise, &branch.taken),
+        let (to, other) = if taken {
+            (&branch.taken, &branch.otherwise)
+        } else {
+            (&branch.otherwise, &branch.taken)
         };
         let (to, other) = (to.as_ref()?, other.as_ref()?);
         let is_in_file = to.file == line.file && other.file == line.file;

@@ -56,6 +56,9 @@ fn scopes() -> Vec<Line> {
 /// Panes in a row of the help.
 const PANES_IN_ROW: usize = 4;
 
+/// Lines above suggestions: the target, and what is typed.
+const LINES_ABOVE: u16 = 3;
+
 /// Suggestions that are shown.
 const SUGGESTIONS: usize = 10;
 
@@ -280,11 +283,9 @@ fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
     };
     let area = page.area;
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
-    // The target, and the lines of what is typed.
-    const ABOVE: u16 = 3;
     let place = Rect {
-        y: area.y.saturating_add(ABOVE).min(area.bottom()),
-        height: height.min(area.height.saturating_sub(ABOVE)),
+        y: area.y.saturating_add(LINES_ABOVE).min(area.bottom()),
+        height: height.min(area.height.saturating_sub(LINES_ABOVE)),
         ..area
     };
     if place.height >= 3 {
