@@ -229,11 +229,14 @@ fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> 
     let functions = || data.latency.functions.values();
     if is_last && has_functions(lens, data) {
         let calls: f64 = functions().map(|function| function.since_start.count).sum();
-        let rate: f64 = functions().map(|function| function.window.rate_hz).sum();
-        // A rate that falls to nothing says nothing of the calls.
-        if functions().all(|function| !function.taken_off.is_empty()) {
+        // The rate of what was taken off falls to nothing, and says nothing of the calls.
+        let mut on = functions()
+            .filter(|function| function.taken_off.is_empty())
+            .peekable();
+        if on.peek().is_none() {
             return Some(format!("{} calls, until taken off", units::number(calls)));
         }
+        let rate: f64 = on.map(|function| function.window.rate_hz).sum();
         return Some(format!(
             "{} calls, {}/s",
             units::number(calls),

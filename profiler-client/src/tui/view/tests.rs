@@ -679,7 +679,13 @@ fn what_was_taken_off_has_the_cost_of_that_moment() {
         ],
     );
     assert!(!shown.contains("3/s"), "{shown}");
-    // Of several, the selected one says its own.
+    // Of several, the rate is that of those that are on.
+    let mut on = data.latency.functions[&1].clone();
+    on.taken_off = String::new();
+    on.window.rate_hz = 70.0;
+    data.latency.functions.insert(3, on);
+    says(&text(&lens(Pane::Losses, SLOW), &data), &["4,000 calls, 70/s"]);
+    // The selected one says its own reason.
     let mut other = data.latency.functions[&1].clone();
     other.function.name = "parse".to_owned();
     other.taken_off = format!("9,000 calls a second took 5% of the target's CPU time, {over} 3%");
