@@ -42,7 +42,7 @@ use super::{
     pace::{Pace, TICK_NS},
     picture::SessionInfo,
     refusal::kernel_refusal,
-    running::{CallTurns, OPENING_NS, Opening, Running, answer},
+    running::{CallTurns, ExpectedProcess, OPENING_NS, Opening, Running, answer},
     split_off,
     state::Session,
     symbols::{Symbols, Wanted},
@@ -355,7 +355,10 @@ impl Owner {
         let until_ns = now_ns + OPENING_NS;
         let asked = self.running().map(|running| {
             running.keep_until_ns = until_ns + PREPARE_NS;
-            let expected = pids.iter().map(|pid| (*pid, until_ns + PREPARE_NS));
+            let expected = pids.iter().map(|pid| ExpectedProcess {
+                pid: *pid,
+                until_ns: until_ns + PREPARE_NS,
+            });
             running.expected.extend(expected);
         });
         match (asked.and_then(|()| self.settle_sampler()), &mut self.running) {

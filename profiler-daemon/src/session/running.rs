@@ -42,6 +42,13 @@ pub const MAX_RECORDS: usize = 65_536;
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
 
+/// A process whose stacks a session that is being made will take.
+pub struct ExpectedProcess {
+    pub pid: u32,
+    /// So long the session is waited for.
+    pub until_ns: u64,
+}
+
 /// What exists only while there are sessions, unless it is to be kept loaded: nothing is attached while nobody watches.
 pub struct Running {
     pub engine: Engine,
@@ -58,8 +65,8 @@ pub struct Running {
     pub opening: Vec<Opening>,
     /// Places at which hits are counted for a moment.
     pub measuring: Vec<Measuring>,
-    /// Processes whose stacks a session that is being made will take, and until when it is waited for.
-    pub expected: Vec<(u32, u64)>,
+    /// Processes whose stacks a session that is being made will take.
+    pub expected: Vec<ExpectedProcess>,
     /// What somebody looks at of what is recorded.
     pub wanted: Wanted,
     /// What probing a call costs, by how its end is seen.

@@ -793,7 +793,7 @@ impl Trace {
         engine: &Engine,
         frames: &[Frame],
         around: Around,
-        unseen: Losses,
+        unseen: &Losses,
         cost: Cost,
         ended: Option<&Ending>,
     ) {

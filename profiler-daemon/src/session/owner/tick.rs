@@ -23,9 +23,9 @@ impl Owner {
         let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
         let watched = !pids.is_empty();
         let now_ns = monotonic_ns();
-        running.expected.retain(|(_, until_ns)| now_ns < *until_ns);
+        running.expected.retain(|process| now_ns < process.until_ns);
         let taken = self.sessions.values().filter(|session| session.takes_stacks());
-        let expected = running.expected.iter().map(|(pid, _)| *pid);
+        let expected = running.expected.iter().map(|process| process.pid);
         let followed: Vec<u32> = taken
             .flat_map(Session::pids)
             .chain(pids.iter().copied())

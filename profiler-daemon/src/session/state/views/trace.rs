@@ -66,7 +66,7 @@ impl View for Trace {
         let unseen = unseen.chain(session.own_losses().by_reason()).collect();
         session
             .trace
-            .publish(tick.engine, tick.frames, around, unseen, tick.cost, tick.ended);
+            .publish(tick.engine, tick.frames, around, &unseen, tick.cost, tick.ended);
     }
 }
 
