@@ -146,23 +146,25 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
 /// Says how events are taken evenly, where some are missing because there were too many.
 fn warn_of_too_many(state: &FlameState, is_recorded: bool) {
     let lost = state.summary.lost.get("event_rate_limit");
-    if lost.is_none_or(|lost| *lost == 0) {
-        return;
+    if lost.is_some_and(|lost| *lost > 0) {
+        let instead = instead_of_each(&state.event, is_recorded);
+        note(&format!(
+            "warning: there were too many events to sample each one, and some are missing: {instead}."
+        ));
     }
-    if Event::parse(&state.event, None, 0).is_some_and(Event::has_own_weight) {
-        note(
-            "warning: there were too many events to sample each one, and some are missing: a narrower scope has fewer.",
-        );
-        return;
+}
+
+/// What can be done where an event happens too often to sample each one.
+fn instead_of_each(event: &str, is_recorded: bool) -> String {
+    if Event::parse(event, None, 0).is_some_and(Event::has_own_weight) {
+        return "a narrower scope has fewer".to_owned();
     }
     let evenly = if is_recorded {
-        format!("`record --costs {}/period=N/`", terminal(&state.event))
+        format!("`record --costs {}/period=N/`", terminal(event))
     } else {
         "-c N".to_owned()
     };
-    note(&format!(
-        "warning: there were too many events to sample each one, and some are missing: {evenly} samples every Nth, evenly."
-    ));
+    format!("{evenly} samples every Nth, evenly")
 }
 
 /// What of the stacks is drawn.
@@ -367,4 +369,29 @@ fn not_resolved(state: &FlameState) -> String {
         units::count(total),
         reasons.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_advised_where_there_are_too_many_events_is_accepted() {
+        assert_eq!(
+            instead_of_each("page-faults", false),
+            "-c N samples every Nth, evenly"
+        );
+        assert_eq!(
+            instead_of_each("page-faults", true),
+            "`record --costs page-faults/period=N/` samples every Nth, evenly"
+        );
+        // Each comes with a weight of its own, and a period is refused.
+        for event in ["memory-growth", "block-bytes", "block-latency"] {
+            assert_eq!(
+                instead_of_each(event, false),
+                "a narrower scope has fewer",
+                "{event}"
+            );
+        }
+    }
 }
