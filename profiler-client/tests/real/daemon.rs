@@ -130,6 +130,26 @@ impl Daemon {
         }
     }
 
+    /// Waits until so many watch each of its sessions.
+    pub fn until_each_is_watched_by(&self, expected: &[u64]) {
+        let begin = Instant::now();
+        loop {
+            let sessions = self.sessions();
+            let watchers = sessions.iter().map(|session| session["watchers"].as_u64());
+            if watchers.eq(expected.iter().copied().map(Some)) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{sessions:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts a command on one of its sessions: a recorder or a view.
+    pub fn on(&self, session: &str, arguments: &[&str]) -> Running {
+        let arguments = [arguments, &["--session", session]].concat();
+        Running::start(through(&self.socket, &arguments))
+    }
+
     /// Ends its only session; what the command leaves that watches it, from before until then, and that has made it. The
     /// target need not end, and has what it has mapped: that gives addresses their names.
     #[track_caller]

@@ -64,13 +64,7 @@ fn a_recording_answers_as_the_session_did() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.profrec");
     let file = path.to_str().unwrap();
-    let start = |arguments: &[&str]| {
-        Running::start(through(
-            &daemon.socket,
-            &[arguments, &["--session", "s"]].concat(),
-        ))
-    };
-    let recorder = start(&["record", "-o", file]);
+    let recorder = daemon.on("s", &["record", "-o", file]);
     let questions: [&[&str]; 7] = [
         &["flame", "--json"],
         &["flame", "--json", "--diff"],
@@ -80,8 +74,11 @@ fn a_recording_answers_as_the_session_did() {
         &["flame", "--json", "--by", "process"],
         &["flame", "--json", "--outside", "--on-cpu"],
     ];
-    let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
-    let mut latency = start(&["latency", "--json", "--interval", "0.2"]);
+    let live: Vec<Running> = questions
+        .iter()
+        .map(|question| daemon.on("s", question))
+        .collect();
+    let mut latency = daemon.on("s", &["latency", "--json", "--interval", "0.2"]);
     daemon.until_watched_by(9);
     target.say("go");
     let calls = |line: &str| {
@@ -615,14 +612,8 @@ fn recorded_hits_are_those_that_were_traced() {
                 "session", "new", "-p", &pid, "--name", name, "--print", "i", "--stack", scope,
             ])
             .status(0);
-        let start = |arguments: &[&str]| {
-            Running::start(through(
-                &daemon.socket,
-                &[arguments, &["--session", name]].concat(),
-            ))
-        };
-        let recorder = start(&["record", "-o", file]);
-        let live = start(&["trace", "--json"]);
+        let recorder = daemon.on(name, &["record", "-o", file]);
+        let live = daemon.on(name, &["trace", "--json"]);
         daemon.until_watched_by(2);
         target.run();
         assert_eq!(target.finish().status, Some(0));
@@ -670,15 +661,9 @@ fn recorded_counters_add_up_to_those_that_were_watched() {
     daemon
         .profiler(&["session", "new", "-p", &pid, "--name", "s", "f"])
         .status(0);
-    let start = |arguments: &[&str]| {
-        Running::start(through(
-            &daemon.socket,
-            &[arguments, &["--session", "s"]].concat(),
-        ))
-    };
     let counters = ["-e", "task-clock,cs,page-faults", "--threads"];
-    let recorder = start(&[&["record", "-o", file][..], &counters].concat());
-    let live = start(&[&["timeline", "--json"][..], &counters].concat());
+    let recorder = daemon.on("s", &[&["record", "-o", file][..], &counters].concat());
+    let live = daemon.on("s", &[&["timeline", "--json"][..], &counters].concat());
     // The recorder watches records and counters.
     daemon.until_watched_by(3);
     target.run();
@@ -744,14 +729,8 @@ fn recorded_waits_are_those_that_were_watched() {
     daemon
         .profiler(&["session", "new", "-p", &pid, "--name", "s"])
         .status(0);
-    let start = |arguments: &[&str]| {
-        Running::start(through(
-            &daemon.socket,
-            &[arguments, &["--session", "s"]].concat(),
-        ))
-    };
-    let recorder = start(&["record", "-o", file, "--waits"]);
-    let live = start(&["waits", "--json"]);
+    let recorder = daemon.on("s", &["record", "-o", file, "--waits"]);
+    let live = daemon.on("s", &["waits", "--json"]);
     daemon.until_watched_by(2);
     target.run();
     assert_eq!(target.finish().status, Some(0));
@@ -788,13 +767,7 @@ fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
     daemon
         .profiler(&["session", "new", "-p", &pid, "--name", "s", "ask[>= p10]"])
         .status(0);
-    let start = |arguments: &[&str]| {
-        Running::start(through(
-            &daemon.socket,
-            &[arguments, &["--session", "s"]].concat(),
-        ))
-    };
-    let recorder = start(&["record", "-o", file, "--waits"]);
+    let recorder = daemon.on("s", &["record", "-o", file, "--waits"]);
     let questions: [&[&str]; 5] = [
         &["flame", "--json", "--waits"],
         &["flame", "--json", "--waits", "--off-cpu"],
@@ -802,7 +775,10 @@ fn recorded_waits_are_drawn_on_calls_as_they_were_live() {
         &["flame", "--json", "--waits", "--outside"],
         &["flame", "--json", "--waits", "--by", "thread"],
     ];
-    let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
+    let live: Vec<Running> = questions
+        .iter()
+        .map(|question| daemon.on("s", question))
+        .collect();
     daemon.until_watched_by(6);
     target.run();
     // It is there until then: what it has mapped gives addresses their names.
@@ -872,14 +848,10 @@ fn recorded_time_off_the_cpu_is_that_of_all_threads_where_it_is_asked_for() {
         let new = ["session", "new", "-p", &pid, "--name", name];
         daemon.profiler(&[&new[..], scope.as_slice()].concat()).status(0);
     }
-    let start = |session: &str, arguments: &[&str]| {
-        let arguments = [arguments, &["--session", session]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
     let recorders = [
-        start("all", &["record", "-o", &all, "--off-cpu"]),
-        start("calls", &["record", "-o", &calls, "--off-cpu"]),
-        start("calls", &["record", "-o", &in_calls]),
+        daemon.on("all", &["record", "-o", &all, "--off-cpu"]),
+        daemon.on("calls", &["record", "-o", &calls, "--off-cpu"]),
+        daemon.on("calls", &["record", "-o", &in_calls]),
     ];
     let questions: [&[&str]; 6] = [
         &["--on-cpu", "--off-cpu"],
@@ -890,12 +862,9 @@ fn recorded_time_off_the_cpu_is_that_of_all_threads_where_it_is_asked_for() {
         &["--on-cpu", "--off-cpu", "--by", "process"],
     ];
     let flame = |more: &[&'static str]| [&["flame", "--json"], more].concat();
-    let live = questions.map(|question| start("all", &flame(question)));
-    let of_calls = start("calls", &flame(&[]));
-    let begin = Instant::now();
-    while watchers(&daemon) != [7, 3] {
-        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
-    }
+    let live = questions.map(|question| daemon.on("all", &flame(question)));
+    let of_calls = daemon.on("calls", &flame(&[]));
+    daemon.until_each_is_watched_by(&[7, 3]);
     target.run();
     assert_eq!(target.finish().status, Some(0));
     for recorder in recorders {
@@ -952,17 +921,10 @@ fn time_off_the_cpu_of_all_threads_goes_on_while_the_scope_of_a_recorded_session
             .profiler(&["session", "new", "-p", &pid, "--name", name])
             .status(0);
     }
-    let start = |session: &str, arguments: &[&str]| {
-        let arguments = [arguments, &["--session", session]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
-    let recorder = start("edited", &["record", "-o", file, "--off-cpu"]);
+    let recorder = daemon.on("edited", &["record", "-o", file, "--off-cpu"]);
     let questions: [&[&str]; 2] = [&["--off-cpu"], &["--off-cpu", "--by", "thread"]];
-    let live = questions.map(|question| start("all", &[&["flame", "--json"], question].concat()));
-    let begin = Instant::now();
-    while watchers(&daemon) != [2, 1] {
-        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
-    }
+    let live = questions.map(|question| daemon.on("all", &[&["flame", "--json"], question].concat()));
+    daemon.until_each_is_watched_by(&[2, 1]);
     target.say("go");
     for scope in ["nap", ""] {
         daemon.profiler(&["scope", "set", "edited", scope]).status(0);
@@ -1032,12 +994,8 @@ fn a_thread_that_ends_before_its_stack_is_named_has_its_name() {
     daemon
         .profiler(&["session", "new", "-p", &pid, "--name", "s"])
         .status(0);
-    let start = |arguments: &[&str]| {
-        let arguments = [arguments, &["--session", "s"]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
-    let recorder = start(&["record", "-o", file, "--off-cpu"]);
-    let live = start(&["flame", "--json", "--off-cpu", "--by", "thread"]);
+    let recorder = daemon.on("s", &["record", "-o", file, "--off-cpu"]);
+    let live = daemon.on("s", &["flame", "--json", "--off-cpu", "--by", "thread"]);
     daemon.until_watched_by(2);
     end.send(()).unwrap();
     thread.unwrap().join().unwrap();
@@ -1086,15 +1044,11 @@ fn recorded_events_are_those_that_were_drawn() {
         let new = ["session", "new", "-p", &pid, "--name", name];
         daemon.profiler(&[&new[..], scope.as_slice()].concat()).status(0);
     }
-    let start = |session: &str, arguments: &[&str]| {
-        let arguments = [arguments, &["--session", session]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
-    let recorder = start("calls", &["record", "-o", file, "--costs", "faults,cs"]);
+    let recorder = daemon.on("calls", &["record", "-o", file, "--costs", "faults,cs"]);
     let path = directory.path().join("some.profrec");
     let some = path.to_str().unwrap();
-    let recorder_of_some = start("calls", &["record", "-o", some, "--costs", "faults/period=16/"]);
-    let live_some = start("calls", &["flame", "--json", "-e", "faults", "-c", "16"]);
+    let recorder_of_some = daemon.on("calls", &["record", "-o", some, "--costs", "faults/period=16/"]);
+    let live_some = daemon.on("calls", &["flame", "--json", "-e", "faults", "-c", "16"]);
     let of_calls: [&[&str]; 5] = [
         &["-e", "faults"],
         &["-e", "faults", "--diff"],
@@ -1104,12 +1058,9 @@ fn recorded_events_are_those_that_were_drawn() {
     ];
     let of_all: [&[&str]; 2] = [&["-e", "faults", "--unique"], &["-e", "cs", "--by", "module"]];
     let flame = |more: &[&'static str]| [&["flame", "--json"], more].concat();
-    let calls = of_calls.map(|question| start("calls", &flame(question)));
-    let all = of_all.map(|question| start("all", &flame(question)));
-    let begin = Instant::now();
-    while watchers(&daemon) != [2, 8] {
-        assert!(begin.elapsed() < PATIENCE, "{:?}", watchers(&daemon));
-    }
+    let calls = of_calls.map(|question| daemon.on("calls", &flame(question)));
+    let all = of_all.map(|question| daemon.on("all", &flame(question)));
+    daemon.until_each_is_watched_by(&[2, 8]);
     target.run();
     assert_eq!(target.finish().status, Some(0));
     recorder.end().status(0).says("a.profrec written");
@@ -1183,13 +1134,6 @@ fn compared_by_events(file: &str, some: &str) {
     run(profiler(&["diff", "-e", "cs", some, file]))
         .status(3)
         .says("before: `context-switches` was not recorded.");
-}
-
-/// How many watch each of its sessions.
-fn watchers(daemon: &Daemon) -> Vec<u64> {
-    let sessions = daemon.sessions();
-    let watchers = sessions.iter().map(|session| number(session, "watchers"));
-    watchers.collect()
 }
 
 #[test]

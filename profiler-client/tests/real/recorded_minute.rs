@@ -29,7 +29,7 @@ use rustix::{
 use serde_json::Value;
 
 use super::{
-    command::{Ended, Running, profiler, program, run, through},
+    command::{Ended, Running, profiler, program, run},
     daemon::Daemon,
     skipped,
 };
@@ -198,17 +198,19 @@ fn record_and_compare(server: &Server, scope: &str, begin_load: impl Fn() -> End
     let path = |name: &str| folder.path().join(name);
     let (file, live_histogram) = (path("a.profrec"), path("live.otlp"));
     let file_text = file.to_str().unwrap();
-    let start = |arguments: &[&str]| {
-        let arguments = [arguments, &["--session", "s"]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
 
     server.stop();
-    let recorder = start(&["record", "-o", file_text]);
-    let live: Vec<Running> = QUESTIONS.iter().map(|question| start(question)).collect();
-    let first_part = start(OF_FIRST_PART);
+    let recorder = daemon.on("s", &["record", "-o", file_text]);
+    let live: Vec<Running> = QUESTIONS
+        .iter()
+        .map(|question| daemon.on("s", question))
+        .collect();
+    let first_part = daemon.on("s", OF_FIRST_PART);
     let histogram_file = live_histogram.to_str().unwrap();
-    let mut latency = start(&["latency", "--json", "--interval", "0.2", "-o", histogram_file]);
+    let mut latency = daemon.on(
+        "s",
+        &["latency", "--json", "--interval", "0.2", "-o", histogram_file],
+    );
     daemon.until_watched_by(3 + QUESTIONS.len() as u64);
     let half = |latency: &mut Running| {
         server.go_on();

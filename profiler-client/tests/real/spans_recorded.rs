@@ -6,7 +6,7 @@ use profiler_testkit::fixture::Fixture;
 use serde_json::{Value, json};
 
 use super::{
-    command::{Running, profiler, run, through},
+    command::{profiler, run},
     daemon::Daemon,
 };
 
@@ -35,12 +35,8 @@ fn the_slowest_calls_of_a_recording_are_those_that_were_watched() {
             "session", "new", "-p", &pid, "--name", "s", "--window", "60", scope,
         ])
         .status(0);
-    let start = |arguments: &[&str]| {
-        let words = [arguments, &["--session", "s"]].concat();
-        Running::start(through(&daemon.socket, &words))
-    };
-    let recorder = start(&["record", "--waits", "-o", file]);
-    let live = start(&["spans", "--waits", "-n", "20", "--json"]);
+    let recorder = daemon.on("s", &["record", "--waits", "-o", file]);
+    let live = daemon.on("s", &["spans", "--waits", "-n", "20", "--json"]);
     let is_watched = || {
         let sessions = daemon.sessions();
         sessions.iter().any(|session| session["watchers"] == json!(2))

@@ -204,14 +204,10 @@ fn a_recording_has_the_system_calls_that_were_watched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.profrec");
     let file = path.to_str().unwrap();
-    let start = |arguments: &[&str]| {
-        let arguments = [arguments, &["--session", "s"]].concat();
-        Running::start(through(&daemon.socket, &arguments))
-    };
-    let recorder = start(&["record", "--syscalls", "-o", file]);
+    let recorder = daemon.on("s", &["record", "--syscalls", "-o", file]);
     until_there_is(file);
     let groupings = ["function", "line", "module"];
-    let live = groupings.map(|by| start(&["syscalls", "--json", "--by", by]));
+    let live = groupings.map(|by| daemon.on("s", &["syscalls", "--json", "--by", by]));
     daemon.until_watched_by(4);
     until_counted(&daemon);
     target.run();
