@@ -67,8 +67,8 @@ struct Written {
 }
 
 impl Written {
-    fn take(&mut self, line: String) {
-        if let Some(event) = parse(&line) {
+    fn take(&mut self, line: &str) {
+        if let Some(event) = parse(line) {
             self.events.push(event);
         } else if line == "ready" {
             self.is_ready = true;

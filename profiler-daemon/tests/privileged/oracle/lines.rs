@@ -23,7 +23,7 @@ pub struct Lines<T> {
 
 impl<T: Default + Send + 'static> Lines<T> {
     /// Reads lines, each by what it means: a function that adds it to what is known.
-    pub fn of(output: impl Read + Send + 'static, mean: fn(&mut T, String)) -> Self {
+    pub fn of(output: impl Read + Send + 'static, mean: fn(&mut T, &str)) -> Self {
         let read = Arc::new((
             Mutex::new(Known {
                 known: T::default(),
@@ -37,7 +37,7 @@ impl<T: Default + Send + 'static> Lines<T> {
                 let (state, changed) = &*read;
                 for line in BufReader::new(output).lines() {
                     let Ok(line) = line else { break };
-                    mean(&mut state.lock().unwrap().known, line);
+                    mean(&mut state.lock().unwrap().known, &line);
                     changed.notify_all();
                 }
                 state.lock().unwrap().is_closed = true;
@@ -76,7 +76,7 @@ impl<T: Default + Send + 'static> Lines<T> {
 
 #[test]
 fn lines_that_end_early_are_no_mark() {
-    fn mean(marks: &mut usize, line: String) {
+    fn mean(marks: &mut usize, line: &str) {
         *marks += usize::from(line == "mark");
     }
     let mut lines = Lines::of("other\nmark\nother\n".as_bytes(), mean);

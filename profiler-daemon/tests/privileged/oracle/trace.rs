@@ -96,13 +96,13 @@ struct Written {
 }
 
 impl Written {
-    fn take(&mut self, line: String) {
-        if let Some(event) = Event::parse(&line) {
+    fn take(&mut self, line: &str) {
+        if let Some(event) = Event::parse(line) {
             self.events.push(event);
         } else if line == "ready" {
             self.is_ready = true;
         } else {
-            self.others.push(line);
+            self.others.push(line.to_owned());
         }
     }
 }
