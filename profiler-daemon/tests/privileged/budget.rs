@@ -126,7 +126,7 @@ fn an_allocator_that_is_called_too_often_is_let_go_of_and_the_rest_goes_on() {
     let warning = warning.unwrap_or_else(|| panic!("{:?}", warnings()));
     println!("{warning}");
     assert!(
-        warning.contains(" calls of the allocator a second take ")
+        warning.contains(" calls of the allocator a second took ")
             && warning.ends_with("over the budget of 3%"),
         "{warning}"
     );
