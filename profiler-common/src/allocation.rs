@@ -77,7 +77,7 @@ pub struct AllocatorCounts {
     pub allocations: u64,
     /// Calls of those that only free.
     pub frees: u64,
-    /// CPU time for the stacks of those that allocate, in nanoseconds.
+    /// What the stacks of those that allocate took, in nanoseconds: a millisecond each at most, as one that takes longer was preempted.
     pub stacks_ns: u64,
 }
 

@@ -105,18 +105,28 @@ pub fn exit(ctx: *mut c_void, site: AllocationSite) {
         emit::count(Counter::AllocationSkipped);
         return forget(site, address);
     }
-    if !hit_stack::take(ctx) {
+    if hit_stack::take(ctx) {
+        keep(allocating, site, [address, size]);
+    } else {
         emit::count(Counter::AllocationMissed);
-        return forget(site, address);
+        forget(site, address);
     }
-    keep(allocating, site, [address, size]);
     // SAFETY: as above.
     let now_ns = unsafe { bpf_ktime_get_ns() };
     // SAFETY: as above.
     unsafe { Allowance::charge(&raw mut (*allocating).allowance, begun_ns, now_ns) };
+    count_stack(site, now_ns.wrapping_sub(begun_ns));
+}
+
+/// Counts what a stack took.
+#[inline(never)]
+fn count_stack(site: AllocationSite, took_ns: u64) {
+    /// One that takes longer was preempted.
+    const MOST_NS: u64 = 1_000_000;
     if let Some(counts) = counts_of(site) {
+        let took_ns = if took_ns > MOST_NS { MOST_NS } else { took_ns };
         // SAFETY: a live map value.
-        unsafe { atomic::add(&raw mut (*counts).stacks_ns, now_ns.wrapping_sub(begun_ns)) };
+        unsafe { atomic::add(&raw mut (*counts).stacks_ns, took_ns) };
     }
 }
 

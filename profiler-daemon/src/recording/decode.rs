@@ -137,6 +137,28 @@ pub struct Decoder {
     from_ns: u64,
 }
 
+/// A frame that is told, by its number.
+#[derive(Clone)]
+pub(super) struct ToldFrame {
+    id: u32,
+    pub frame: Frame,
+}
+
+impl ToldFrame {
+    /// As a message tells it.
+    pub fn of(told: v1::Frame) -> Self {
+        Self {
+            id: told.id,
+            frame: frame(told),
+        }
+    }
+}
+
+/// Whether the frames of a message are no more, and no larger, than any that was written.
+pub(super) fn are_frames(told: &[v1::Frame]) -> bool {
+    told.len() <= MAX_TOLD && told.iter().all(|frame| frame.build_id.len() <= MAX_BUILD_ID)
+}
+
 /// What tells stacks apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct StackKey {
@@ -215,9 +237,7 @@ impl Decoder {
             ..
         } = message;
         self.made = 0;
-        for told in new_frames {
-            self.frames.insert(told.id, frames.intern(frame(told)));
-        }
+        self.know(new_frames.into_iter().map(ToldFrame::of), frames);
         let tasks = self.take_threads(threads);
         self.take_nodes(nodes)?;
         let mut last_ns = from_ns;
@@ -273,12 +293,19 @@ impl Decoder {
         })
     }
 
+    /// Takes frames that are told.
+    pub(super) fn know(&mut self, told: impl Iterator<Item = ToldFrame>, frames: &mut Frames) {
+        for ToldFrame { id, frame } in told {
+            self.frames.insert(id, frames.intern(frame));
+        }
+    }
+
     /// Whether a message tells more than any that was written.
     fn is_too_much(&self, message: &v1::WatchRecordsResponse) -> bool {
         self.nodes.len() + message.nodes.len() > MAX_NODES
             || self.frames.len() + message.frames.len() > MAX_TOLD
             || self.threads.len() + message.threads.len() > MAX_TOLD
-            || (message.frames.iter()).any(|frame| frame.build_id.len() > MAX_BUILD_ID)
+            || !are_frames(&message.frames)
             || message.hits.len() > MAX_HITS
             || message.event_samples.len() > MAX_HITS
             || message.event_counts.len() > MAX_COUNTERS

@@ -6,6 +6,7 @@
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `reasons` | why something was lost, as a newer version says it |
+//! | `scopes` | which scopes were recorded |
 //! | `summary` | a minute's records, summed up |
 //! | `syscalls` | system calls by when they returned |
 //! | `trigger` | what a recording waits for |
@@ -17,6 +18,7 @@ mod counters;
 mod decode;
 mod events;
 mod reasons;
+mod scopes;
 mod summary;
 mod syscalls;
 #[cfg(test)]
@@ -334,6 +336,14 @@ impl Recording {
         self.reader.cut().map_or(0, |cut| cut.bytes)
     }
 
+    /// The chunk of records with which to begin for a time: what is told from there on can be understood.
+    fn first_for(&self, from_ns: u64) -> usize {
+        let mut chunks = self.chunks.iter();
+        chunks
+            .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
+            .unwrap_or(0)
+    }
+
     /// Reads what was recorded, in order; `take` says whether to go on. Frames get their numbers in `frames`.
     ///
     /// # Errors
@@ -347,11 +357,8 @@ impl Recording {
         let Wanted {
             from_ns, by, also, ..
         } = wanted;
-        let first = (self.chunks.iter())
-            .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
-            .unwrap_or(0);
         let mut way = Way::default();
-        for number in first..self.chunks.len() {
+        for number in self.first_for(from_ns)..self.chunks.len() {
             let place = self.chunks[number];
             if place.to_ns <= way.summed_until_ns {
                 continue;

@@ -29,7 +29,7 @@ use prost::Message as _;
 use super::{
     Offered, OfferedKind,
     columns::{ColumnReader, ColumnWriter, Unpacked},
-    decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
+    decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT, ToldFrame},
 };
 use crate::{
     kernel::Activity,
@@ -635,6 +635,9 @@ pub struct Moment {
 /// A summary's message, read as far as it is the same for all questions.
 pub struct Message {
     of: Told,
+    /// The frames that are told: each question gives them numbers of its own.
+    frames: Vec<ToldFrame>,
+    /// The rest.
     told: v1::WatchRecordsResponse,
     scope: (RecordedScope, HashMap<ProbeId, u64>),
 }
@@ -670,7 +673,18 @@ impl Message {
         let mut told = told.ok_or(Damaged)?;
         ColumnReader::default().unpack(&mut told, Unpacked::Records)?;
         let scope = decode::scope(told.scope.take().ok_or(Damaged)?)?;
-        Ok(Self { of, told, scope })
+        if !decode::are_frames(&told.frames) {
+            return Err(Damaged);
+        }
+        let frames = std::mem::take(&mut told.frames);
+        // Nothing was told before.
+        told.begins_anew = false;
+        Ok(Self {
+            of,
+            frames: frames.into_iter().map(ToldFrame::of).collect(),
+            told,
+            scope,
+        })
     }
 
     /// What it is of.
@@ -702,8 +716,11 @@ impl Message {
             Told::Calls(moments) => 8 * moments.iter().map(prost::Message::encoded_len).sum::<usize>(),
         };
         let told = &self.told;
-        let names: usize = (told.frames.iter())
-            .map(|frame| size_of_val(frame) + frame.encoded_len())
+        let names: usize = (self.frames.iter())
+            .map(|told| {
+                let ToldFrame { frame, .. } = told;
+                size_of_val(told) + frame.function.len() + frame.file.len() + frame.module.len()
+            })
             .sum();
         own + names
             + size_of_val(told.nodes.as_slice())
@@ -748,9 +765,15 @@ impl ToldSamples {
 }
 
 impl Decoder {
-    /// Reads a summary.
+    /// Reads a summary; nothing was read before.
     pub fn summary(&mut self, message: &Message, frames: &mut Frames) -> Result<Summary, Damaged> {
-        let Message { of, told, scope } = message;
+        let Message {
+            of,
+            frames: told_frames,
+            told,
+            scope,
+        } = message;
+        self.know(told_frames.iter().cloned(), frames);
         let mut batch = self.next(told.clone(), frames)?;
         if batch.dropped > 0 {
             return Err(Damaged);

@@ -20,6 +20,7 @@ mod explain;
 mod more;
 mod newer;
 mod off_cpu;
+mod scopes;
 mod spans;
 mod summaries;
 mod syscalls;

@@ -51,6 +51,15 @@ pub enum Counter {
     Allocating(u32),
     /// Of those that only free.
     Freeing(u32),
+    /// Nanoseconds that stacks of those that allocate took: each counts as one that costs one.
+    Stacking(u32),
+}
+
+impl Counter {
+    /// Whether it is of times, and not of nanoseconds.
+    fn is_of_times(self) -> bool {
+        !matches!(self, Self::Stacking(_))
+    }
 }
 
 /// Probes that are counted together, and how often they were reached.
@@ -218,7 +227,9 @@ impl Look {
             {
                 let before = self.hits.get(counter).copied().unwrap_or(0);
                 let hits = hits.saturating_sub(before);
-                cost.hits += hits;
+                if counter.is_of_times() {
+                    cost.hits += hits;
+                }
                 cost.ns = cost.ns.saturating_add(hits.saturating_mul(*cost_ns));
             }
             cost
@@ -282,6 +293,32 @@ mod tests {
             }])
         };
         (0..).zip(hits).map(of).collect()
+    }
+
+    #[test]
+    fn what_stacks_take_is_a_cost_and_no_call() {
+        let mut budget = Budget::new(0.03);
+        let probed = |allocations, stacks_ns| {
+            let reached = |counter, hits, cost_ns| Reached {
+                counter,
+                hits,
+                cost_ns,
+            };
+            [Probed(vec![
+                reached(Counter::Allocating(7), allocations, 1000),
+                reached(Counter::Stacking(7), stacks_ns, 1),
+            ])]
+        };
+        // It runs on one CPU all the time, and allocates ten thousand times a second.
+        assert_eq!(budget.look(0, &probed(0, 0), || Some(0)), None);
+        let within = budget.look(1000 * MS, &probed(10_000, 0), || Some(1000 * MS));
+        assert_eq!(within, None);
+        let over = budget.look(2000 * MS, &probed(20_000, 100 * MS), || Some(2000 * MS));
+        let [costly] = over.unwrap().costly[..] else {
+            panic!("one has to go")
+        };
+        assert!((costly.hits_per_s - 10_000.0).abs() < 1.0, "{costly:?}");
+        assert!((costly.share - 0.11).abs() < 0.001, "{costly:?}");
     }
 
     /// Looks as often as it wants to, at functions that are called so often a second; gives when something had to go, and what.

@@ -1,30 +1,55 @@
 //! Freed memory goes back to the kernel: the allocator keeps it for each thread's own use, for good.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
 
-/// Time from the first wish until memory is given back.
-const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
+/// Time without a wish until memory is given back.
+const QUIET: Duration = Duration::from_secs(1);
 
-/// Somebody waits for that already.
+/// After so many of these, it is given back while wishes go on.
+const QUIET_MAX: usize = 10;
+
+/// Times that it was wished for.
+static WISHES: AtomicU64 = AtomicU64::new(0);
+
+/// A thread waits to do it.
 static IS_UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
-/// Gives memory back in a while, once for everything that is freed by then. Costs the caller nothing but a thread's start.
+/// Gives memory back when nobody has wished for it for a while: once for everything that is freed until then. Costs the caller nothing
+/// but a thread's start.
 pub fn give_back_soon() {
-    if IS_UNDER_WAY.swap(true, Ordering::Relaxed) {
+    WISHES.fetch_add(1, Ordering::SeqCst);
+    if IS_UNDER_WAY.swap(true, Ordering::SeqCst) {
         return;
     }
-    let started = thread::Builder::new().name("memory".to_owned()).spawn(|| {
-        thread::sleep(GIVE_BACK_AFTER);
-        IS_UNDER_WAY.store(false, Ordering::Relaxed);
-        give_back();
-    });
+    let started = thread::Builder::new()
+        .name("memory".to_owned())
+        .spawn(give_back_once_quiet);
     if started.is_err() {
         // Whoever frees memory next tries again.
-        IS_UNDER_WAY.store(false, Ordering::Relaxed);
+        IS_UNDER_WAY.store(false, Ordering::SeqCst);
+    }
+}
+
+fn give_back_once_quiet() {
+    loop {
+        let mut wishes = WISHES.load(Ordering::SeqCst);
+        for _ in 0..QUIET_MAX {
+            thread::sleep(QUIET);
+            let before = std::mem::replace(&mut wishes, WISHES.load(Ordering::SeqCst));
+            if before == wishes {
+                break;
+            }
+        }
+        give_back();
+        IS_UNDER_WAY.store(false, Ordering::SeqCst);
+        // Who has wished for it since relies on this thread, unless there is another by now.
+        if WISHES.load(Ordering::SeqCst) == wishes || IS_UNDER_WAY.swap(true, Ordering::SeqCst) {
+            return;
+        }
     }
 }
 

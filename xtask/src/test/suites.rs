@@ -153,12 +153,14 @@ pub fn machine(kernel: &str, machines: &Result<Machines>) -> Result<Run> {
 
 /// Runs what failed of it once more, in a machine that has the CPUs for itself.
 pub fn machine_again(kernel: &str, machines: &Result<Machines>, first: Result<Run>) -> Outcome {
-    let booted_again = match &first {
+    let mut booted_again = match &first {
         Ok(run) => run.booted_again.clone(),
         Err(_) => Vec::new(),
     };
     let outcome = again(Place::Machines, first, |tests| {
-        in_machine(kernel, machines, &tests)
+        let run = in_machine(kernel, machines, &tests)?;
+        booted_again.extend(run.booted_again.iter().cloned());
+        Ok(run)
     });
     outcome.with_remarks(booted_again)
 }

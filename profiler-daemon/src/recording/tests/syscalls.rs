@@ -289,7 +289,7 @@ fn what_was_not_counted_by_itself_is_refused() {
 }
 
 #[test]
-fn turns_that_are_missing_are_said() {
+fn turns_that_are_missing_and_probes_that_were_taken_off_are_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     let mut target = Target::new();
@@ -300,6 +300,10 @@ fn turns_that_are_missing_are_said() {
         batches.push(RecordBatch {
             turns: if number == 2 { Vec::new() } else { turns },
             calls_dropped: if number < 2 { 0 } else { 7 },
+            own: OwnLosses {
+                over_budget: u64::from(number > 0),
+                ..OwnLosses::default()
+            },
             ..batch
         });
     }
@@ -308,6 +312,7 @@ fn turns_that_are_missing_are_said() {
     assert_eq!(picture.calls[0].all.calls, 6);
     assert_eq!(picture.watched_ns, 3 * BATCH_NS);
     assert_eq!(picture.lost["recording_behind"], 7);
+    assert_eq!(picture.lost["over_budget"], 1);
     let ended = picture.ended.as_deref().unwrap();
     assert!(ended.contains("without 0.250 s that are missing"), "{ended}");
 }

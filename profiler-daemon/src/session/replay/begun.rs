@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use profiler_scope::Scope;
-use profiler_symbolize::Frames;
 
 use super::{
     super::{
@@ -17,7 +16,7 @@ use super::{
     part::{Part, since},
     unreadable,
 };
-use crate::recording::{self, Recording, Wanted};
+use crate::recording::Recording;
 
 /// What is known of a part when its session is made.
 pub struct Begun {
@@ -38,24 +37,13 @@ pub struct Begun {
 /// Where the scope that is asked for was not recorded, or nothing can be read.
 pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Result<Begun, SessionError> {
     let mut found: Option<(RecordedScope, u64)> = None;
-    let mut frames = Frames::default();
-    let wanted = Wanted {
-        from_ns: part.begin_ns,
-        by: None,
-        also: None,
-        answers: None,
-    };
-    let read = recording.read(wanted, &mut frames, |read, _| {
-        if let recording::Part::Batch(batch) = read {
-            let is_in = batch.is_in(part);
-            if let Some((scope, _)) = batch.scope {
-                found = Some((scope, batch.from_ns));
-            } else if let Some((_, from_ns)) = &mut found {
-                *from_ns = batch.from_ns;
-            }
-            return !is_in;
+    let read = recording.read_scopes(part.begin_ns, |told| {
+        if let Some(scope) = told.scope {
+            found = Some((scope, told.from_ns));
+        } else if let Some((_, from_ns)) = &mut found {
+            *from_ns = told.from_ns;
         }
-        true
+        told.from_ns < part.begin_ns
     });
     read.map_err(|error| unreadable(&error))?;
     let (scope, from_ns) = found.ok_or_else(nothing)?;

@@ -16,6 +16,7 @@ use super::{
         error::{Reason, SessionError},
         picture::Losses,
         recorded_calls::{CALLS_DROPPED, NAMED_WITHIN_NS, RecordedTurn},
+        span_losses::OwnLosses,
         state::views::{syscalls::SYSCALLS, unknown::refuse_unknown},
         system_calls::{STACKS_FULL, SyscallsPicture},
         watchers::Watchers,
@@ -261,6 +262,7 @@ impl Playing<'_> {
             *sum = sum.saturating_add(count);
         }
         lost.extend(taken.newer());
+        lost.extend(OwnLosses::of_counters(|name| taken.counted(name)).by_reason());
         lost.retain(|_, count| *count > 0);
         let picture = SyscallsPicture {
             seq: 0,

@@ -152,8 +152,7 @@ impl Playing<'_> {
                 .collect(),
             ended: Some(&ended),
         };
-        let mut picture = watched.picture(&moment, Sampling::of_counters(counted));
-        picture.lost.extend(taken.dropped());
+        let picture = watched.picture(&moment, Sampling::of_counters(counted));
         Ok(Watchers::single((), |(), seq| WaitsPicture {
             seq,
             ..picture.clone()

@@ -348,13 +348,16 @@ impl Session {
         let cost_ns = |method| costs.of_call(method, 0).cost_ns;
         let reached = self.allocations.iter().flat_map(|watch| {
             let counts = engine.allocator_counts(watch);
-            // On average since it is looked: what an allocation takes beside its probes.
-            let stack_ns = counts.stacks_ns / counts.allocations.max(1);
             [
                 Reached {
                     counter: Counter::Allocating(watch.pid()),
                     hits: counts.allocations,
-                    cost_ns: cost_ns(ExitMethod::Return) + stack_ns,
+                    cost_ns: cost_ns(ExitMethod::Return),
+                },
+                Reached {
+                    counter: Counter::Stacking(watch.pid()),
+                    hits: counts.stacks_ns,
+                    cost_ns: 1,
                 },
                 Reached {
                     counter: Counter::Freeing(watch.pid()),
