@@ -303,6 +303,7 @@ impl Merged {
             times: view.times,
             event: view.event.clone(),
             unit: view.unit.clone(),
+            pace: view.pace,
             frames: view.frames.clone(),
             summary: view.summary.clone(),
             before: view.before.clone(),
@@ -588,6 +589,27 @@ mod tests {
             callees("*"),
             ["main;a;f;g 3", "main;b 9", "main;b;f;f;h 5", "main;b;f;g 4"]
         );
+    }
+
+    #[test]
+    fn how_often_stacks_were_taken_stays_whatever_is_made_of_them() {
+        let pace = Some(profiler_daemon::kernel::Pace::Period(16));
+        let sampled = FlameState {
+            pace,
+            ..view(&[("main;f;g", 3)])
+        };
+        for around in [
+            None,
+            Some(Around::Callees(Patterns::read("f"))),
+            Some(Around::Callers(Patterns::read("f"))),
+        ] {
+            let shape = Shape {
+                around,
+                hide: Patterns::read("g"),
+                ..Shape::default()
+            };
+            assert_eq!(shape.of(&sampled).pace, pace, "{shape:?}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn bars(lens: &mut Lens, towards: Move, data: &Data) {
 }
 
 fn lines(lens: &mut Lens, towards: Move, data: &Data) {
-    let Some(source) = data.source.as_deref() else {
+    let Some(source) = data.source_shown(lens) else {
         return;
     };
     match towards {

@@ -424,6 +424,7 @@ pub fn busy() -> Data {
             ..Default::default()
         })),
         source: Some(Arc::new(source())),
+        source_of: "handle".to_owned(),
         completions: ["handle", "a::<b>::handle"]
             .map(|name| Suggestion {
                 text: path::quoted(name),

@@ -93,10 +93,10 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
                 ..Hits::default()
             };
         }
-        What::Hits(incoming) => {
-            return view(data, incoming, |data, message| {
-                data.hits.apply(*message).map_err(|error| error.to_string())
-            });
+        // Its session is its own: the one on the screen may go on.
+        What::Hits(Incoming::Message(message)) => {
+            data.hits.ended = end_of_pane(data, &message).or(data.hits.ended.take());
+            return wrong(data.hits.apply(*message));
         }
         What::AsideBegin(_)
         | What::Waits(_)
@@ -104,7 +104,9 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
         | What::Timeline(_)
         | What::Spans(_)
         | What::Explained(_) => return take_aside(data, what),
-        What::Source(place, Err(_)) if data.is_over() && data.source_of == place && data.source.is_some() => {
+        // What was shown can still be seen.
+        What::Source(place, Err(failure)) if data.is_over() && data.source.is_some() => {
+            data.source_failure = (data.source_of != place).then_some(failure.message);
         }
         What::Source(place, found) => {
             data.source_of = place;
@@ -160,11 +162,11 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
         | What::Timeline(Incoming::Broken(failure))
         | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
         What::Waits(Incoming::Message(message)) => {
-            note_end(data, &message);
+            data.aside.ended = end_of_pane(data, &message).or(data.aside.ended.take());
             return wrong(data.aside.waits.apply(message));
         }
         What::Syscalls(Incoming::Message(message)) => {
-            note_end(data, &message);
+            data.aside.ended = end_of_pane(data, &message).or(data.aside.ended.take());
             return wrong(data.aside.syscalls.apply(message));
         }
         // The last of a process says that no more comes, and holds no counts.
@@ -175,7 +177,7 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
             return wrong(data.aside.calls.apply(message));
         }
         What::Explained(Incoming::Message(message)) => {
-            note_end(data, &*message);
+            data.aside.ended = end_of_pane(data, &message).or(data.aside.ended.take());
             data.aside.explained = Some(*message);
         }
         _ => {}
@@ -183,13 +185,15 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
     None
 }
 
-/// Notes why nothing more of the pane comes, where the session on the screen goes on.
-fn note_end(data: &mut Data, message: &impl Message) {
-    let why = message.final_reason().trim_end_matches('.');
+/// Why nothing more of a pane comes, where this message is its last and the session on the screen goes on.
+fn end_of_pane(data: &Data, message: &impl Message) -> Option<String> {
     // Of a recording, all that there is has come with it.
-    if message.is_final() && data.ended.is_none() && why != END_OF_RECORDING {
-        data.aside.ended = Some(why.to_owned());
-    }
+    let is_end = message.is_final() && data.ended.is_none() && message.final_reason() != END_OF_RECORDING;
+    let why = match message.final_reason().trim_end_matches('.') {
+        "" => "its session has ended",
+        why => why,
+    };
+    is_end.then(|| why.to_owned())
 }
 
 /// Lets a screen that stands still have what is no measurement.
@@ -201,6 +205,7 @@ pub fn follow(frozen: &mut Data, live: &Data) {
     // What is made of samples is of those that are shown.
     if frozen.made.source.is_none() {
         frozen.source.clone_from(&live.source);
+        frozen.source_of.clone_from(&live.source_of);
         frozen.source_failure.clone_from(&live.source_failure);
     }
     frozen.completions.clone_from(&live.completions);
@@ -225,6 +230,10 @@ fn view<M: Message>(
                 } else {
                     why.to_owned()
                 });
+                // A pane whose own session ended with this one has nothing to add.
+                for of_pane in [&mut data.hits.ended, &mut data.aside.ended] {
+                    of_pane.take_if(|why| Some(&*why) == data.ended.as_ref());
+                }
             }
             if let Err(error) = apply(data, message) {
                 return Some(Action::Notice(error));

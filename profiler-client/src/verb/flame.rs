@@ -32,6 +32,7 @@ use crate::{
     state::{
         flame::FlameState,
         rename::rename,
+        shape::{Around, Shape},
         times::{ACTIVITIES, times},
         unresolved,
     },
@@ -173,14 +174,50 @@ fn shaped(state: FlameState, request: &Flame) -> FlameState {
         return state;
     }
     let shaped = request.shape.of(&state);
-    let (all, shown) = (state.inside(), shaped.inside());
-    if shown < all {
-        let share = units::percent(units::ratio(shown, all));
-        note(&format!(
-            "--thread, --hide, --callees and --callers leave {share} of it"
-        ));
+    if let Some(words) = left_out(&state, &shaped, &request.shape) {
+        note(&words);
     }
     shaped
+}
+
+/// What flags leave out of a view; `None` where that is nothing.
+fn left_out(all: &FlameState, shown: &FlameState, shape: &Shape) -> Option<String> {
+    let (all_ns, shown_ns) = (all.inside(), shown.inside());
+    if shown_ns >= all_ns {
+        return None;
+    }
+    let around = shape.around.as_ref().map(|around| {
+        let flag = match around {
+            Around::Callees(_) => "--callees",
+            Around::Callers(_) => "--callers",
+        };
+        (flag, around.functions())
+    });
+    if let Some((flag, functions)) = around
+        && !all
+            .frames
+            .values()
+            .any(|frame| functions.matches(&frame.function))
+    {
+        return Some(format!(
+            "{flag}: no function that was sampled matches `{}`, and nothing is drawn",
+            terminal(functions.text())
+        ));
+    }
+    let flags = [
+        (!shape.threads.is_empty()).then_some("--thread"),
+        (!shape.hide.is_empty()).then_some("--hide"),
+        around.map(|(flag, _)| flag),
+    ];
+    let flags: Vec<&str> = flags.into_iter().flatten().collect();
+    let (last, others) = flags.split_last()?;
+    let (names, leave) = if others.is_empty() {
+        ((*last).to_owned(), "leaves")
+    } else {
+        (format!("{} and {last}", others.join(", ")), "leave")
+    };
+    let share = units::percent(units::ratio(shown_ns, all_ns));
+    Some(format!("{names} {leave} {share} of it"))
 }
 
 /// Sends what was drawn to a collector, if there is one.
@@ -374,6 +411,28 @@ fn not_resolved(state: &FlameState) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::{shape::Patterns, tree::tests::sample};
+
+    #[test]
+    fn flags_that_leave_something_out_are_named_and_no_others() {
+        let all = sample();
+        let said = |shape: &Shape| left_out(&all, &shape.of(&all), shape).unwrap_or_default();
+        let callees = |names: &str| Shape {
+            around: Some(Around::Callees(Patterns::read(names))),
+            ..Shape::default()
+        };
+        assert_eq!(said(&Shape::default()), "");
+        assert_eq!(said(&callees("handle")), "--callees leaves 90.0% of it");
+        let without_fast_path = Shape {
+            hide: Patterns::read("fast_path"),
+            ..callees("handle")
+        };
+        assert_eq!(said(&without_fast_path), "--hide and --callees leave 80.0% of it");
+        assert_eq!(
+            said(&callees("no_such_function")),
+            "--callees: no function that was sampled matches `no_such_function`, and nothing is drawn"
+        );
+    }
 
     #[test]
     fn what_is_advised_where_there_are_too_many_events_is_accepted() {

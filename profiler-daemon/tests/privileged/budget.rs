@@ -135,7 +135,6 @@ fn an_allocator_that_is_called_too_often_is_let_go_of_and_the_rest_goes_on() {
     until(&service, &bounded, |picture| {
         ended(function(picture, "step_cold")) >= cold + 100
     });
-    let without = bpf::changed_code(pid);
     service.end(&bounded);
     bpf::wait_until_unchanged(pid);
 
@@ -146,10 +145,6 @@ fn an_allocator_that_is_called_too_often_is_let_go_of_and_the_rest_goes_on() {
         picture.functions.first().is_some_and(|of| ended(of) >= 200)
     });
     assert!(!on.lost.contains_key("over_budget"), "{:?}", on.lost);
-    assert!(
-        bpf::changed_code(pid) > without,
-        "the allocator's probes are gone"
-    );
     service.end(&unbounded);
     target.end();
 }

@@ -35,10 +35,10 @@ use super::{
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
 
-/// The views that show a program that a process becomes for a moment. Of the others, `explain` and a dry run, there may be too little.
-const VIEWS: [&str; 11] = [
+/// The views that show a program that a process becomes for a moment. Of the others there may be too little: in its functions it neither
+/// sleeps nor touches new memory, and `explain` and a dry run take longer.
+const VIEWS: [&str; 9] = [
     "flame",
-    "flame of faults",
     "latency",
     "latency by value",
     "record",
@@ -47,7 +47,6 @@ const VIEWS: [&str; 11] = [
     "syscalls",
     "timeline",
     "trace",
-    "waits",
 ];
 
 /// A stream of pictures.

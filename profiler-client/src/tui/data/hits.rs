@@ -47,6 +47,8 @@ pub struct Hits {
     pub rows: VecDeque<HitRow>,
     /// Why there are none.
     pub failure: Option<String>,
+    /// Why no more come.
+    pub ended: Option<String>,
     /// They were asked for, and their probes are not there yet.
     pub starting: bool,
     /// When their probes were there.

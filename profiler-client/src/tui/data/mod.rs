@@ -180,6 +180,45 @@ impl Data {
         self.ended.is_some() && !self.session.as_ref().is_some_and(is_recorded)
     }
 
+    /// Whether something of the scope has come for the pane that is shown, if only that there was nothing.
+    #[must_use]
+    pub fn was_watched(&self, lens: &Lens) -> bool {
+        let has_stacks = || self.flame.started && self.fits(lens);
+        match lens.pane {
+            Pane::Top | Pane::Graph | Pane::Threads => has_stacks(),
+            // Stacks of other panes are not compared.
+            Pane::Difference => {
+                has_stacks() && (self.flame.summary.warming || !self.flame.differences.is_empty())
+            }
+            Pane::Latency => self.latency.started,
+            Pane::Source => self.source_shown(lens).is_some(),
+            Pane::Hits => {
+                self.hits.scope == lens.scope && (self.hits.ready_at.is_some() || self.hits.state.started)
+            }
+            Pane::Sessions | Pane::Losses => true,
+            Pane::Spans => self.aside.calls.state.started,
+            _ => self.aside.has_picture(),
+        }
+    }
+
+    /// The source that the screen shows. Once nothing more comes, another one may be asked for, and does not take its place.
+    #[must_use]
+    pub fn source_shown(&self, lens: &Lens) -> Option<&v1::SourceFunction> {
+        let source = self.source.as_deref();
+        source.filter(|_| !self.is_over() || lens.source.as_ref() == Some(&self.source_of))
+    }
+
+    /// The source that was shown last, where it is that of a scope's innermost function.
+    #[must_use]
+    pub fn source_of_scope(&self, scope: &str) -> Option<&v1::SourceFunction> {
+        let source = self.source.as_deref()?;
+        let name = path::function(scope)?;
+        let shown = source.function.as_ref();
+        let is_of_it = self.source_of == path::quoted(&name)
+            || shown.is_some_and(|function| is_called(&function.name, &name));
+        is_of_it.then_some(source)
+    }
+
     /// Another pane with a stream of its own is shown: what this one showed is kept, and comes back where nothing new does.
     pub fn turn_aside(&mut self, of: AsideOf) {
         let last = self.asides_before.remove(&of.pane);
@@ -205,7 +244,7 @@ impl Data {
             Pane::Top | Pane::Graph | Pane::Threads => fits(*pane),
             Pane::Difference => fits(*pane) && !self.flame.differences.is_empty(),
             Pane::Latency => !self.latency.functions.is_empty(),
-            Pane::Source => self.source.is_some(),
+            Pane::Source => self.source_shown(lens).is_some(),
             Pane::Hits => self.hits.scope == lens.scope && !self.hits.rows.is_empty(),
             Pane::Sessions | Pane::Losses => false,
             pane => {
@@ -242,7 +281,7 @@ impl Data {
             .functions
             .values()
             .map(|function| &function.taken_off);
-        let mut reasons = of_calls.chain(&self.aside.ended);
+        let mut reasons = of_calls.chain(&self.aside.ended).chain(&self.hits.ended);
         reasons.any(|reason| reason.contains(OVER_BUDGET))
     }
 
@@ -441,7 +480,7 @@ impl Data {
     /// The selected line, with the function that it is of.
     #[must_use]
     pub fn selected_line(&self, lens: &Lens) -> Option<(&v1::SourceFunction, &v1::SourceLine)> {
-        let source = self.source.as_deref()?;
+        let source = self.source_shown(lens)?;
         let Some(Item::Line(id)) = lens.selection() else {
             return None;
         };
@@ -536,7 +575,8 @@ impl Data {
         };
         let last = with_calls.next_back().unwrap_or(first);
         // The last goes on as slower calls come.
-        let below_ns = (last + 1 < bars.len()).then(|| band(&bars[last]).below_ns);
+        let next = bars.get(last + 1);
+        let below_ns = next.and_then(|next| self.edge_at(&bars, last + 1, band(next).from_ns));
         SelectedBars::Durations(Durations {
             from_ns: self.threshold_at(&bars, first),
             below_ns,
@@ -555,17 +595,29 @@ impl Data {
         })
     }
 
-    /// The lower edge of a bar, as a scope has it: rounded, but never beyond a call of the bar. What is slower than all other bars begins at
-    /// its first call, which may be far from them. `None` of the first bar: there is nothing faster.
+    /// The lower edge of a bar with calls, as a scope has it. What is slower than all other bars begins at its first call, which may be far from
+    /// them. `None` of the first bar: there is nothing faster.
     fn threshold_at(&self, bars: &[Row], at: usize) -> Option<u64> {
         let bar = bars.get(at).filter(|_| at > 0)?;
-        let function = self.latency.functions.values().next()?;
-        let first_ns = function.since_start_counts.first_in(bar)?;
         let edge_ns = if bar.part == Part::Slower {
-            first_ns
+            self.first_from(bars, at)?
         } else {
             band(bar).from_ns
         };
+        self.edge_at(bars, at, edge_ns)
+    }
+
+    /// The shortest duration of calls from a bar on, in nanoseconds.
+    fn first_from(&self, bars: &[Row], at: usize) -> Option<u64> {
+        let function = self.latency.functions.values().next()?;
+        let mut bars = bars.iter().skip(at);
+        bars.find_map(|bar| function.since_start_counts.first_in(bar))
+    }
+
+    /// An edge below the calls from a bar on, as a scope has it at either end: rounded, but never beyond one of them. What is asked for of the
+    /// bar before ends where this one begins.
+    fn edge_at(&self, bars: &[Row], at: usize, edge_ns: u64) -> Option<u64> {
+        let first_ns = self.first_from(bars, at)?;
         let rounded_ns = path::rounded_ns(edge_ns);
         Some(if rounded_ns > first_ns {
             path::rounded_down_ns(edge_ns)
@@ -738,7 +790,7 @@ impl Data {
         match lens.screen() {
             Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
             Some(Pane::Source) => {
-                let source = self.source.as_deref()?;
+                let source = self.source_shown(lens)?;
                 let line = source::lines(source)
                     .find(|line| line.marked)
                     .or_else(|| source::lines(source).next());
@@ -789,7 +841,7 @@ impl Data {
             // What is not there any more is found as far as it is; so is a bar, as others come and go beside it.
             Item::Stack(_) | Item::Bar(_) => true,
             Item::Line(id) => {
-                let source = self.source.as_deref();
+                let source = self.source_shown(lens);
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
             }
             Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),

@@ -116,7 +116,9 @@ pub fn ruled_out(source: &v1::SourceFunction, scope: &Scope) -> Option<RuledOut>
     else {
         return None;
     };
-    let mut branches = before.iter().rev().map(|step| &step.place);
+    // Behind a step that begins a call, branches are those of a call around it.
+    let in_same_call = before.iter().rev().take_while(|step| !step.place.has_spans());
+    let mut branches = in_same_call.map(|step| &step.place);
     branches.find_map(|place| {
         let Place::Branch {
             file: of,

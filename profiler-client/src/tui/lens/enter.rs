@@ -91,7 +91,9 @@ fn of_threads(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 
 /// The scope that a place of the source comes behind. A line alone has no time: it is looked at in the function that is shown.
 fn scope_of_source(lens: &Lens, data: &Data, place: &Place) -> String {
-    let shown = data.source.as_ref().and_then(|source| source.function.as_ref());
+    let shown = data
+        .source_shown(lens)
+        .and_then(|source| source.function.as_ref());
     let is_alone = lens.scope.is_empty() && !place.has_spans();
     match shown.filter(|function| is_alone && !function.name.is_empty()) {
         Some(function) => {

@@ -312,6 +312,16 @@ impl Lens {
         self.edits > 0
     }
 
+    /// Whether taking the last edit back leaves the scope without its last step, and else as it is.
+    #[must_use]
+    pub fn last_edit_added_a_step(&self) -> bool {
+        let steps = path::steps(&self.scope);
+        let without_last = steps.split_last().map(|(_, before)| before);
+        self.trail
+            .last()
+            .is_some_and(|before| without_last == Some(path::steps(&before.scope).as_slice()))
+    }
+
     /// Another look from this place: at the same terminal, with the same daemon.
     #[must_use]
     fn anew(&self) -> Self {

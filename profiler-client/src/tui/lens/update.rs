@@ -89,6 +89,11 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Search => typing::begin(lens, Purpose::Search),
         // No key does so there: which values a recording has was said when it was made.
         Action::EditPrint if lens.is_of_recording() => Vec::new(),
+        Action::EditPrint if data.is_over() => {
+            let notice = "The session has ended: no other values can be read any more.";
+            lens.notice = Some(notice.to_owned());
+            Vec::new()
+        }
         Action::EditPrint => typing::begin(lens, Purpose::Print),
         Action::Type(typed) => typing::typed(lens, &typed, data),
         Action::Freeze => {

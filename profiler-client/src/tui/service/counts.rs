@@ -35,7 +35,9 @@ pub async fn count(
             let Ok(sources) = all_sources(&connection, target.clone(), &step.place).await else {
                 continue;
             };
-            counted.push((step.text.clone(), of_step(&sources, &session, &step.text)));
+            if let Some(count) = of_step(&sources, &session, &step.text) {
+                counted.push((step.text, count));
+            }
         }
         if !reports.send(What::Counts(counted)).await {
             return;
@@ -82,11 +84,12 @@ fn wanted(scope: &str) -> Vec<Step> {
     wanted.collect()
 }
 
-fn of_step(sources: &[v1::SourceFunction], session: &str, step: &str) -> u64 {
+/// How often a session's step was reached; `None` where the sources have no place of it, which is not known to be never.
+fn of_step(sources: &[v1::SourceFunction], session: &str, step: &str) -> Option<u64> {
     let lines = sources.iter().flat_map(|source| &source.lines);
     let counts = lines.flat_map(|line| &line.counts);
     let of_step = counts.filter(|counted| counted.session == session && counted.step == step);
-    of_step.fold(0, |sum, counted| sum.saturating_add(counted.count))
+    of_step.map(|counted| counted.count).reduce(u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -105,5 +108,29 @@ mod tests {
         assert_eq!(texts("f[>= p95]/g"), ["f[>= p95]"]);
         assert_eq!(texts("f/main.cc:3!taken"), ["f", "main.cc:3!taken"]);
         assert_eq!(wanted("f/main.cc:3!taken")[1].place, "main.cc:3");
+    }
+
+    #[test]
+    fn what_is_not_found_is_not_counted_as_never_reached() {
+        let count = |step: &str, count| v1::SourceCount {
+            session: "s1".to_owned(),
+            step: step.to_owned(),
+            count,
+            ..v1::SourceCount::default()
+        };
+        let line = v1::SourceLine {
+            counts: vec![count("f", 2), count("f", 3), count("main.cc:3", 0)],
+            ..v1::SourceLine::default()
+        };
+        let source = v1::SourceFunction {
+            lines: vec![line],
+            ..v1::SourceFunction::default()
+        };
+        let sources = [source];
+        assert_eq!(of_step(&sources, "s1", "f"), Some(5));
+        assert_eq!(of_step(&sources, "s1", "main.cc:3"), Some(0));
+        assert_eq!(of_step(&sources, "s1", "main.cc:4"), None, "another step");
+        assert_eq!(of_step(&sources, "s2", "f"), None, "another session");
+        assert_eq!(of_step(&[], "s1", "f"), None);
     }
 }

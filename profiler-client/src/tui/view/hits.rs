@@ -1,7 +1,7 @@
 //! Hits with their values, the last at the end.
 
 use profiler_proto::v1;
-use profiler_scope::Scope;
+use profiler_scope::{Scope, Step, expression::Root};
 use ratatui::{
     layout::Rect,
     style::{Modifier, Style},
@@ -12,6 +12,7 @@ use super::{spots::Sign, text::Page, theme::Theme};
 use crate::{
     live::line,
     render::{escape::terminal, source_names::cut, trace, units},
+    state::trace::TraceState,
     tui::{
         data::{
             Data, HitRow,
@@ -25,6 +26,8 @@ use crate::{
 const PLACE: usize = 32;
 /// Columns of a value in the list; all of it stands below.
 const VALUE: usize = 24;
+/// The reason of hits that wait for the end of a call around them.
+const WAITING: &str = "join_open";
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
@@ -71,13 +74,20 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 /// What stands in the place of hits, where there are none: why that may be, and what can be done.
 fn nothing(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    if data.is_over() {
+    let is_over = data.is_over();
+    if is_over && !data.was_watched(lens) {
         return page.paragraph(line::Style::Faint, &super::nothing_yet(lens, data));
     }
-    let words = match (lens.is_of_recording(), data.hits.starting) {
-        (true, false) => "no hit of the recorded scope in this part of the recording",
-        (_, true) => "attaching …",
-        (false, false) => "no hit yet",
+    let words = if is_over {
+        "no hit came; the session has ended"
+    } else if data.hits.starting {
+        "attaching …"
+    } else if lens.is_of_recording() {
+        "no hit of the recorded scope in this part of the recording"
+    } else if data.hits.ended.is_some() {
+        "no hit came"
+    } else {
+        "no hit yet"
     };
     page.paragraph(line::Style::Faint, words);
     if lens.is_of_recording() {
@@ -86,82 +96,176 @@ fn nothing(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let Ok(scope) = profiler_scope::parse(&lens.scope) else {
         return;
     };
-    let ruled_out = data.source.as_deref();
-    if let Some(ruled_out) = ruled_out.and_then(|source| source::ruled_out(source, &scope)) {
-        page.skip(1);
-        let line = scope
-            .last()
-            .map(|step| step.place.to_string())
-            .unwrap_or_default();
-        let RuledOut { branch, goes_on_at } = ruled_out;
-        let words = format!(
-            "`{line}` seems to lie on the other way of `{branch}`, which goes on at line {goes_on_at}: calls that take that way may never \
-             come to it."
-        );
-        page.paragraph(line::Style::Warning, &terminal(&words));
-        page.paragraph(
-            line::Style::Plain,
-            "What to do: u takes the line back; in the source (5), ← and → choose the other way of the branch.",
-        );
-    } else if data.hits.is_quiet {
-        page.skip(1);
-        let Quiet { why, advice } = quiet(&scope, data);
-        page.paragraph(line::Style::Warning, &terminal(&why));
-        page.paragraph(line::Style::Plain, &format!("What to do: {advice}."));
+    let is_quiet = data.hits.is_quiet || is_over || data.hits.ended.is_some();
+    let why_none = match ruled_out(lens, data, &scope) {
+        Some(why_none) => why_none,
+        None if is_quiet => quiet(lens, data, &scope),
+        None => return,
+    };
+    page.skip(1);
+    page.paragraph(line::Style::Warning, &terminal(&why_none.why));
+    // Nothing can be done about what has ended.
+    if !is_over && data.hits.ended.is_none() {
+        page.paragraph(line::Style::Plain, &format!("What to do: {}.", why_none.advice));
     }
 }
 
-/// Why no hit may come, in a sentence, and what can be done.
-struct Quiet {
+/// Why there is no hit, in a sentence, and what can be done.
+struct WhyNone {
     why: String,
-    advice: &'static str,
+    advice: String,
 }
 
-fn quiet(scope: &Scope, data: &Data) -> Quiet {
-    let rejected = data.hits.state.rejected;
-    if rejected > 0 {
-        return Quiet {
-            why: format!(
-                "The place was reached {}, and the conditions of the scope did not hold once.",
-                times(rejected)
-            ),
-            advice: "e edits the conditions",
-        };
+/// The key that takes the last step back: that of the last edit, if this was what added the step.
+fn step_back(lens: &Lens) -> &'static str {
+    if lens.last_edit_added_a_step() {
+        "u takes the step back"
+    } else {
+        "e edits the scope"
     }
-    let steps = scope.steps.iter().map(ToString::to_string);
-    let counted: Vec<(String, Option<u64>)> = steps
-        .map(|step| {
-            let count = data.counts.get(&step).map(|counted| counted.count);
-            (step, count)
-        })
-        .collect();
-    let missed = counted.iter().position(|(_, count)| *count == Some(0));
-    let before = missed.and_then(|at| counted.get(at.checked_sub(1)?));
-    match (missed, before) {
-        (Some(at), Some((before, Some(count)))) => Quiet {
+}
+
+/// The branch before that passes the place over, by the source that was shown; asked only while nothing says that it was reached.
+fn ruled_out(lens: &Lens, data: &Data, scope: &Scope) -> Option<WhyNone> {
+    if data.hits.state.reached > 0 {
+        return None;
+    }
+    let source = data.source_of_scope(&lens.scope)?;
+    let RuledOut { branch, goes_on_at } = source::ruled_out(source, scope)?;
+    let place = &scope.last()?.place;
+    Some(WhyNone {
+        why: format!(
+            "`{place}` seems to lie on the other way of `{branch}`, which goes on at line {goes_on_at}: calls that take that way may never \
+             come to it."
+        ),
+        advice: format!(
+            "{}; in the source (5), ← and → choose the other way of the branch",
+            step_back(lens)
+        ),
+    })
+}
+
+/// Why there is no hit, by what was counted.
+fn quiet(lens: &Lens, data: &Data, scope: &Scope) -> WhyNone {
+    let state = &data.hits.state;
+    let reached = state.reached.max(state.rejected);
+    let not_rejected = reached - state.rejected;
+    match trace::reasons(&state.lost) {
+        Some(reasons) => lost(state, reached, &reasons),
+        None if reached == 0 => not_reached(lens, data, scope),
+        None if not_rejected == 0 => rejected(lens, scope, reached),
+        None => WhyNone {
             why: format!(
-                "`{before}` was reached {}, and `{}` not once inside of it: it may lie on another way of a branch, or be reached in other \
-                 calls alone.",
-                times(*count),
-                counted[at].0
+                "The place was reached {}, and what became of {} of these hits is not known yet.",
+                times(reached),
+                units::count(not_rejected)
             ),
-            advice: "u takes the step back; the source (5) has the branches before the line, and how often lines are reached",
+            advice: "wait for the next ones".to_owned(),
         },
-        (Some(0), _) => Quiet {
-            why: format!("`{}` was not reached so far, so nothing inside of it was.", counted[0].0),
-            advice: "wait for such a call, or u takes the step back; 1 shows the functions that run",
+    }
+}
+
+/// There were hits, and they were lost, or wait for the end of the calls around them.
+fn lost(state: &TraceState, reached: u64, reasons: &str) -> WhyNone {
+    let why = match (reached, state.rejected) {
+        (0, _) => format!("What came of the place was lost: {reasons}."),
+        (_, 0) => format!(
+            "The place was reached {}, and no hit is shown: {reasons}.",
+            times(reached)
+        ),
+        (_, rejected) => format!(
+            "The place was reached {}, and no hit is shown: {} not as the scope asks; {reasons}.",
+            times(reached),
+            units::count(rejected)
+        ),
+    };
+    let mut counts = state.lost.iter().filter(|(_, count)| **count > 0);
+    let all_wait = counts.all(|(reason, _)| reason == WAITING);
+    let advice = if all_wait {
+        "wait: hits in calls whose duration is asked for are shown when these end"
+    } else {
+        "L explains each reason"
+    };
+    WhyNone {
+        why,
+        advice: advice.to_owned(),
+    }
+}
+
+/// All hits were ruled out: by durations of calls, or by values.
+fn rejected(lens: &Lens, scope: &Scope, reached: u64) -> WhyNone {
+    let has_durations = scope.steps.iter().any(|step| !step.predicates.is_empty());
+    let has_values = scope.steps.iter().any(|step| !step.conditions.is_empty());
+    let reached = times(reached);
+    match (has_durations, has_values) {
+        (true, false) => WhyNone {
+            why: format!(
+                "The place was reached {reached}, each time in a call whose duration is not as asked."
+            ),
+            advice: format!("< and > move the duration that is asked for; {}", step_back(lens)),
         },
-        _ if scope.steps.iter().any(|step| !step.predicates.is_empty()) => Quiet {
-            why: "No such call had a hit there so far: hits in slow calls are shown when these end, and the line may not be reached in them."
-                .to_owned(),
-            advice: "< takes more calls; u takes the step back",
+        (true, true) => WhyNone {
+            why: format!(
+                "The place was reached {reached}, and each time the duration of a call or a value was not as the scope asks."
+            ),
+            advice: "e edits the conditions".to_owned(),
         },
-        _ => Quiet {
+        (false, _) => WhyNone {
+            why: format!(
+                "The place was reached {reached}, and the conditions of the scope did not hold once."
+            ),
+            advice: "e edits the conditions".to_owned(),
+        },
+    }
+}
+
+/// No hit was counted: of which step none was, where that is known.
+fn not_reached(lens: &Lens, data: &Data, scope: &Scope) -> WhyNone {
+    let count = |step: &Step| {
+        let counted = data.counts.get(&step.to_string());
+        counted.map(|counted| counted.count)
+    };
+    let counted: Vec<Option<u64>> = scope.steps.iter().map(count).collect();
+    let missed = counted.iter().position(|count| *count == Some(0));
+    let count_before = missed.and_then(|at| counted[at.checked_sub(1)?]);
+    let back = step_back(lens);
+    match (missed, count_before) {
+        (Some(at), Some(count)) => WhyNone {
+            why: format!(
+                "`{}` was reached {}, and `{}` not once inside of it: it may lie on another way of a branch, or be reached in other \
+                 calls alone.",
+                as_counted(&scope.steps[at - 1]),
+                times(count),
+                as_counted(&scope.steps[at])
+            ),
+            advice: format!(
+                "{back}; the source (5) has the branches before the line, and how often lines are reached"
+            ),
+        },
+        (Some(0), _) => WhyNone {
+            why: format!(
+                "`{}` was not reached so far, so nothing inside of it was.",
+                as_counted(&scope.steps[0])
+            ),
+            advice: format!("wait for such a call, or {back}; 1 shows the functions that run"),
+        },
+        _ => WhyNone {
             why: "The place was not reached in such calls so far: it may lie on another way of a branch, or be reached in other calls alone."
                 .to_owned(),
-            advice: "u takes the step back; the source (5) has the branches before the line",
+            advice: format!("{back}; the source (5) has the branches before the line"),
         },
     }
+}
+
+/// What is counted of a step: whatever its calls take and return, which is not known when they begin.
+fn as_counted(step: &Step) -> String {
+    let mut step = step.clone();
+    step.predicates.clear();
+    if step.place.has_spans() {
+        step.conditions
+            .retain(|condition| condition.expression.root != Root::Return);
+    }
+    step.to_string()
 }
 
 fn times(count: u64) -> String {

@@ -25,7 +25,7 @@ use crate::{
 const LEAST_FOR_LOSSES: usize = 5;
 
 /// What the cost of probes leaves out: the service does not tell what these cost.
-const NOT_COUNTED: &str = "  not counted: panes 6 to 9, 0 and events, which cost the target while shown";
+const NOT_COUNTED: &str = "  not counted: probes of earlier steps; panes 6 to 9, 0 and events while shown";
 
 /// Draws it: warnings stand above losses, of which there may be many.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
@@ -38,8 +38,13 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     } else {
         warnings.len() + 1
     };
-    let rest = page.rows().saturating_sub(for_warnings + for_losses + 3);
+    let taken_off = why_selected_is_off(lens, data, page.width());
+    let for_probes = 3 + taken_off.len();
+    let rest = page.rows().saturating_sub(for_warnings + for_losses + for_probes);
     probes(page, lens, data, rest.min(page.rows() / 2).max(1));
+    for line in &taken_off {
+        page.line(&Line::of(Style::Warning, line.as_str()));
+    }
     page.skip(1);
     if !warnings.is_empty() {
         let room = page.rows().saturating_sub(for_losses + 1).max(1);
@@ -158,17 +163,22 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
         page.row(&probe(function), Some(at) == selected);
     }
     page.line(&Line::of(Style::Faint, NOT_COUNTED));
-    let mut taken_off = functions
-        .values()
-        .enumerate()
-        .filter(|(_, function)| !function.taken_off.is_empty());
-    // What is above all panes is said of the first of them.
-    let _ = taken_off.next();
-    if let Some((_, function)) = taken_off.find(|(at, _)| Some(*at) == selected) {
-        let name = text::name(&function.function);
-        let words = format!("{name} was taken off: {}", terminal(&function.taken_off));
-        page.paragraph(Style::Warning, &words);
-    }
+}
+
+/// Why the probes of the selected function were taken off, in lines of the screen; none where they are on, or that is said above all panes.
+fn why_selected_is_off(lens: &Lens, data: &Data, columns: usize) -> Vec<String> {
+    let functions = data.latency.functions.iter();
+    let taken_off = functions.filter(|(_, function)| !function.taken_off.is_empty());
+    // Above all panes stands that of the first.
+    let mut others = taken_off.skip(1);
+    let is_selected = |id: &u32| matches!(lens.selection(), Some(Item::Probed(selected)) if selected == id);
+    let Some((_, function)) = others.find(|(id, _)| is_selected(id)) else {
+        return Vec::new();
+    };
+    let name = text::name(&function.function);
+    let words = format!("{name} was taken off: {}", terminal(&function.taken_off));
+    let lines = in_words(&words, columns.saturating_sub(4)).into_iter();
+    lines.map(|line| format!("  {line}")).collect()
 }
 
 /// What the probes of a function cost; of one whose probes are gone, nothing that changes with the time since.

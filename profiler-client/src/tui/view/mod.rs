@@ -67,7 +67,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
             bar::draw(&mut top, lens, data);
             page.skip(3);
             tabs(&mut page, lens, pane);
-            probes_gone(&mut page, data);
+            probes_gone(&mut page, lens, data);
             match pane {
                 Pane::Top => top::draw(&mut page, lens, data),
                 Pane::Graph | Pane::Difference => graph::draw(&mut page, lens, data),
@@ -98,8 +98,13 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
 }
 
 /// Says which probes were taken off, or that no more of the pane comes, and what to do.
-fn probes_gone(page: &mut Page<'_>, data: &Data) {
-    let Some(why) = data.taken_off().or_else(|| data.aside.ended.clone()) else {
+fn probes_gone(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let of_hits = data.hits.ended.as_ref().filter(|_| lens.pane == Pane::Hits);
+    let of_hits = of_hits.map(|why| format!("no more hits come: {why}"));
+    let why = of_hits
+        .or_else(|| data.taken_off())
+        .or_else(|| data.aside.ended.clone());
+    let Some(why) = why else {
         return;
     };
     let advice = if data.is_over_budget() {
@@ -211,11 +216,18 @@ fn shape_line(lens: &Lens, data: &Data) -> Option<Line> {
 
 /// What is not there yet, and why.
 fn nothing_yet(lens: &Lens, data: &Data) -> Cow<'static, str> {
-    if data.is_over() {
-        return nothing_watched(lens, data).into();
+    let so_far = nothing_so_far(lens, data);
+    if !data.is_over() {
+        return so_far.into();
     }
-    nothing_so_far(lens, data).into()
+    if data.was_watched(lens) || lens.frozen {
+        return format!("{so_far}{HAS_ENDED}").into();
+    }
+    nothing_watched(lens, data).into()
 }
+
+/// Behind what a pane has said of its scope until the end.
+const HAS_ENDED: &str = "; the session has ended";
 
 /// What a pane says that has nothing to show, and will not have.
 fn nothing_watched(lens: &Lens, data: &Data) -> String {
@@ -229,7 +241,17 @@ fn nothing_watched(lens: &Lens, data: &Data) -> String {
     } else {
         format!("still to be seen: {}", panes.join(", "))
     };
-    format!("the session has ended, and nothing was watched here; {seen}")
+    let is_of_stacks = matches!(
+        lens.pane,
+        Pane::Top | Pane::Graph | Pane::Difference | Pane::Threads
+    );
+    // The panes of stacks share those that came last.
+    let why = if is_of_stacks && data.flame.started {
+        "the stacks that came last are of another view"
+    } else {
+        "nothing was watched here"
+    };
+    format!("the session has ended, and {why}; {seen}")
 }
 
 /// The key that shows a pane.
@@ -257,6 +279,8 @@ fn nothing_so_far(lens: &Lens, data: &Data) -> &'static str {
         "too few calls have ended so far to say which are slow"
     } else if !lens.scope.is_empty() {
         "no sample inside so far"
+    } else if data.is_over() {
+        "no sample came: the process may have been idle"
     } else {
         "no sample so far: the process may be idle"
     }

@@ -24,10 +24,10 @@ use crate::{
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    let Some(shown) = data.source.as_deref() else {
+    let Some(shown) = data.source_shown(lens) else {
         let words = match &data.source_failure {
-            _ if data.is_over() => super::nothing_yet(lens, data).into_owned(),
             Some(failure) => failure.clone(),
+            None if data.is_over() => super::nothing_yet(lens, data).into_owned(),
             None => "reading the source …".to_owned(),
         };
         for words in words.lines() {

@@ -26,11 +26,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return page.failure(failure);
     }
     let Some(selected) = data.selected_call(lens) else {
-        if data.is_over() {
+        if data.is_over() && !data.was_watched(lens) {
             return page.paragraph(Style::Faint, &super::nothing_yet(lens, data));
         }
         let line = if calls.state.started {
-            spans::none(&calls.state)
+            let end = if data.is_over() { super::HAS_ENDED } else { "" };
+            spans::none(&calls.state).and(Style::Faint, end)
         } else {
             Line::of(Style::Faint, "  looking …")
         };

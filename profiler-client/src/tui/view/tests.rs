@@ -259,11 +259,17 @@ fn bars_say_what_enter_does() {
 fn no_threshold_is_suggested_where_no_call_took_so_long() {
     use crate::tui::lens::Move;
 
-    // Two modes, and one call far beyond both.
+    // Two modes, calls on both sides of an edge between bars, and one call far beyond all.
     let mut data = sample::busy();
     let function = data.latency.functions.get_mut(&1).unwrap();
     let bucket = |ns| u32::try_from(profiler_common::layout::bucket_of(ns)).unwrap();
-    let modes = [(1_050_000, 5_000), (67_200_000, 4_000), (9_000_000_000, 1)];
+    let modes = [
+        (1_050_000, 5_000),
+        (2_080_000, 3_000),
+        (2_100_000, 3_000),
+        (67_200_000, 4_000),
+        (9_000_000_000, 1),
+    ];
     let mut before = 0;
     let mut counts = v1::Histogram::default();
     for (ns, calls) in modes {
@@ -288,7 +294,8 @@ fn no_threshold_is_suggested_where_no_call_took_so_long() {
         "the modes are apart: {bars:?}"
     );
     update(&mut lens, Action::Move(Move::First), &data);
-    for bar in &bars {
+    let mut of_bars = Vec::new();
+    for (at, bar) in bars.iter().enumerate() {
         let mut entered = lens.clone();
         update(&mut entered, Action::Enter, &data);
         let mut from_here_on = lens.clone();
@@ -298,8 +305,12 @@ fn no_threshold_is_suggested_where_no_call_took_so_long() {
             assert_eq!(entered.scope, "handle", "{bar:?}");
             says(&shown, &["No call took so long: select a bar that has calls."]);
         } else {
+            assert_ne!(entered.scope, "handle", "{bar:?}");
             says(&shown, &[&format!("Enter: {}", entered.scope)]);
+            of_bars.push(profiler_scope::parse(&entered.scope).unwrap());
         }
+        // From the first bar on, they are all calls.
+        assert_eq!(from_here_on.scope == "handle", at == 0, "{bar:?}");
         // What is asked for has exactly the calls of the bar; = those of it and all slower.
         for (lens, most_ns) in [(&entered, bar.high_ns), (&from_here_on, f64::MAX)] {
             if lens.scope == "handle" {
@@ -321,6 +332,14 @@ fn no_threshold_is_suggested_where_no_call_took_so_long() {
             );
         }
         update(&mut lens, Action::Move(Move::Down), &data);
+    }
+    // Bars that lie side by side have each call once.
+    for ns in (2_000_000..2_200_000).step_by(1000) {
+        let takes = |scope: &&profiler_scope::Scope| {
+            let mut bounds = scope.steps[0].predicates.iter();
+            bounds.all(|bound| has_calls(bound, ns))
+        };
+        assert_eq!(of_bars.iter().filter(takes).count(), 1, "{ns} ns");
     }
 }
 
@@ -486,11 +505,14 @@ fn hits_have_values_and_counts() {
     );
 }
 
+/// A scope whose hits are looked at.
+const OF_HITS: &str = "handle[>= p95]/server.cc:14";
+
 /// Hits are looked at, and none has come for a while.
 fn without_hits(counts: &[(&str, u64)]) -> Data {
     let mut data = sample::busy();
     let ready_at = Instant::now();
-    data.hits = Hits::default();
+    data.hits = Hits::of(OF_HITS.to_owned());
     data.hits.ready(ready_at);
     data.counts = counts
         .iter()
@@ -520,55 +542,191 @@ fn a_line_that_the_branch_before_passes_over_is_said_to_be_so_at_once() {
             "no hit yet",
             "`server.cc:14` seems to lie on the other way of `server.cc:13!taken`, which",
             "goes on at line 15",
-            "What to do: u takes the line back",
+            "What to do: e edits the scope; in the source (5)",
         ],
     );
-    // The line that the branch leads to, either way, is not ruled out; nor is one behind both.
     for scope in [
+        // The line that the branch leads to, either way, is not ruled out; nor is one behind both.
         "handle/server.cc:13!else/server.cc:14",
         "handle/server.cc:13!taken/server.cc:15",
         "handle/server.cc:13!else/server.cc:15",
         "handle/other.cc:13!taken/server.cc:14",
+        // The line is in another call than the branch.
+        "handle/server.cc:13!taken/handle/server.cc:14",
+        // The source that was shown is that of another function.
+        "parse/server.cc:13!taken/server.cc:14",
     ] {
         let shown = shown(scope);
         assert!(!shown.contains("What to do"), "{shown}");
     }
+    // What was counted is more certain than the text.
+    data.hits.state.reached = 1;
+    let shown = text(&lens(Pane::Hits, "handle/server.cc:13!taken/server.cc:14"), &data);
+    assert!(!shown.contains("seems to lie"), "{shown}");
+}
+
+#[test]
+fn a_step_is_taken_back_by_the_key_that_takes_the_edit_back_which_added_it() {
+    let mut data = sample::busy();
+    data.hits = Hits::default();
+    let mut lens = lens(Pane::Source, "handle/server.cc:13!taken");
+    lens.source = Some("handle".to_owned());
+    let line = crate::tui::lens::LineId {
+        file: "/src/server.cc".to_owned(),
+        line: 14,
+    };
+    lens.select(crate::tui::lens::Item::Line(line));
+    update(&mut lens, Action::Values, &data);
+    assert_eq!(lens.scope, "handle/server.cc:13!taken/server.cc:14");
+    says(&text(&lens, &data), &["What to do: u takes the step back"]);
+    // The last edit is another one then.
+    lens.scope = "handle[>= p95]/server.cc:13!taken/server.cc:14".to_owned();
+    says(&text(&lens, &data), &["What to do: e edits the scope"]);
 }
 
 #[test]
 fn where_no_hit_comes_for_a_while_it_is_said_why_that_may_be() {
-    const SCOPE: &str = "handle[>= p95]/server.cc:14";
-    let shown = |data: &Data| text(&lens(Pane::Hits, SCOPE), data);
+    let shown = |data: &Data| text(&lens(Pane::Hits, OF_HITS), data);
     let data = without_hits(&[("handle[>= p95]", 1234), ("server.cc:14", 0)]);
+    // All calls are counted, however long they take.
     says(
         &shown(&data),
         &[
-            "`handle[>= p95]` was reached 1,234 times, and `server.cc:14` not once",
-            "What to do: u takes the step back",
+            "`handle` was reached 1,234 times, and `server.cc:14` not once",
+            "What to do: e edits the scope",
         ],
     );
     says(
         &shown(&without_hits(&[("handle[>= p95]", 0), ("server.cc:14", 0)])),
-        &["`handle[>= p95]` was not reached so far", "What to do: wait"],
+        &["`handle` was not reached so far", "What to do: wait"],
     );
     says(
         &shown(&without_hits(&[])),
-        &["hits in slow calls are shown when these"],
-    );
-    let mut rejected = without_hits(&[]);
-    rejected.hits.state.rejected = 3;
-    says(
-        &shown(&rejected),
-        &[
-            "The place was reached 3 times, and the conditions",
-            "e edits the conditions",
-        ],
+        &["The place was not reached in such calls so far"],
     );
     let mut ended = data;
     ended.ended = Some("the target exited".to_owned());
-    let shown = shown(&ended);
-    says(&shown, &["the session has ended, and nothing was watched here"]);
-    assert!(!shown.contains("What to do"), "{shown}");
+    let words = shown(&ended);
+    says(
+        &words,
+        &[
+            "no hit came; the session has ended",
+            "`handle` was reached 1,234 times",
+        ],
+    );
+    assert!(!words.contains("What to do"), "{words}");
+    // Hits of another scope say nothing about these.
+    ended.hits.scope = "handle".to_owned();
+    says(
+        &shown(&ended),
+        &["the session has ended, and nothing was watched here"],
+    );
+}
+
+#[test]
+fn hits_that_came_and_are_not_shown_are_said_with_what_became_of_them() {
+    let shown = |scope: &str, reached: u64, rejected: u64, lost: &[(&str, u64)]| {
+        let mut data = without_hits(&[]);
+        let state = &mut data.hits.state;
+        (state.reached, state.rejected) = (reached, rejected);
+        let lost = lost.iter().map(|(reason, count)| ((*reason).to_owned(), *count));
+        state.lost = lost.collect();
+        text(&lens(Pane::Hits, scope), &data)
+    };
+    // All were rejected: by what the scope asks for.
+    says(
+        &shown("handle/server.cc:14[n > 3]", 3, 3, &[]),
+        &[
+            "The place was reached 3 times, and the conditions of the scope",
+            "e edits the conditions",
+        ],
+    );
+    says(
+        &shown(OF_HITS, 3, 3, &[]),
+        &[
+            "The place was reached 3 times, each time in a call whose duration",
+            "< and > move the duration",
+        ],
+    );
+    // Some, or none.
+    says(
+        &shown(OF_HITS, 10, 3, &[("ring_full", 7)]),
+        &[
+            "The place was reached 10 times, and no hit is shown: 3 not as",
+            "ring_full 7",
+            "What to do: L explains each reason",
+        ],
+    );
+    says(
+        &shown(OF_HITS, 10, 0, &[("ring_full", 4), ("join_open", 6)]),
+        &[
+            "The place was reached 10 times, and no hit is shown: join_open 6",
+            "What to do: L explains each reason",
+        ],
+    );
+    says(
+        &shown(OF_HITS, 10, 0, &[("join_open", 10)]),
+        &["What to do: wait: hits in calls whose duration"],
+    );
+    says(
+        &shown(OF_HITS, 0, 0, &[("too_deep", 2)]),
+        &["What came of the place was lost: too_deep 2."],
+    );
+    says(
+        &shown(OF_HITS, 5, 1, &[]),
+        &["The place was reached 5 times, and what became of 4 of these"],
+    );
+}
+
+#[test]
+fn the_end_of_the_hits_own_session_is_not_that_of_the_one_on_the_screen() {
+    let over = profiler_daemon::session::OVER_BUDGET;
+    let mut data = sample::busy();
+    let last = |reason: &str| {
+        What::Hits(Incoming::Message(Box::new(v1::WatchTraceResponse {
+            seq: 1,
+            r#final: true,
+            final_reason: reason.to_owned(),
+            ..v1::WatchTraceResponse::default()
+        })))
+    };
+    let action = taken::take(&mut data, last(&format!("its probes took 14%, {over} 3%.")));
+    assert_eq!(action, None);
+    assert!(!data.is_over());
+    says(
+        &text(&lens(Pane::Hits, SLOW), &data),
+        &["no more hits come: its probes took 14%", "K attaches", "n=102"],
+    );
+    let top = text(&lens(Pane::Top, SLOW), &data);
+    assert!(!top.contains("no more hits") && !top.contains("ended:"), "{top}");
+    taken::take(&mut data, What::HitsBegin(SLOW.to_owned()));
+    assert_eq!(data.hits.ended, None, "they begin anew");
+    // Where the target ended, that is said once.
+    let reason = "process 4211 (server) ended";
+    taken::take(&mut data, last(reason));
+    let of_stacks = v1::WatchFlameResponse {
+        r#final: true,
+        final_reason: reason.to_owned(),
+        ..v1::WatchFlameResponse::default()
+    };
+    taken::take(&mut data, What::Flame(Incoming::Message(Box::new(of_stacks))));
+    assert!(data.is_over());
+    let shown = text(&lens(Pane::Hits, SLOW), &data);
+    assert_eq!(shown.matches(reason).count(), 1, "{shown}");
+    // A recording's hits are all there.
+    let mut recorded = sample::busy();
+    taken::take(&mut recorded, last(crate::watch::END_OF_RECORDING));
+    assert_eq!((recorded.hits.ended, recorded.ended), (None, None));
+}
+
+#[test]
+fn no_other_values_are_asked_for_once_the_session_has_ended() {
+    let mut data = sample::busy();
+    data.ended = Some("the target exited".to_owned());
+    let mut lens = lens(Pane::Hits, SLOW);
+    update(&mut lens, Action::EditPrint, &data);
+    assert!(lens.input.is_none());
+    says(&text(&lens, &data), &["The session has ended: no other values"]);
 }
 
 #[test]
@@ -650,7 +808,7 @@ fn losses_have_their_view_and_probes_their_cost() {
         &shown,
         &[
             "200    7.00 µs        0.1%  handle",
-            "not counted: panes 6 to 9, 0 and events",
+            "not counted: probes of earlier steps; panes 6 to 9, 0 and events",
             "1,234  sample_ring_full  samples",
             "2  rate_limit  hits",
             "! each return is single-stepped",
@@ -697,6 +855,18 @@ fn what_was_taken_off_has_the_cost_of_that_moment() {
         &[
             "handle (and 1 more) was taken off:",
             "parse was taken off: 9,000 calls a second took 5%",
+        ],
+    );
+    // Its lines leave room for what stands below.
+    let on = data.latency.functions[&3].clone();
+    data.latency.functions.extend((4..40).map(|id| (id, on.clone())));
+    says(
+        &text(&lens, &data),
+        &[
+            "parse was taken off: 9,000 calls a second took 5%",
+            "! each return is single-stepped",
+            "! another",
+            "nothing was lost",
         ],
     );
 }
@@ -1083,14 +1253,16 @@ fn once_the_target_has_ended_panes_keep_their_last_pictures_and_others_name_thos
     }
     taken::take(&mut data, aside(Pane::Explain, SLOW));
     taken::take(&mut data, What::Explained(Incoming::Broken(refused())));
-    for pane in [Pane::Explain, Pane::Difference, Pane::Threads] {
+    let of_another_view = "the stacks that came last are of another view";
+    for (pane, why) in [
+        (Pane::Explain, "nothing was watched here"),
+        (Pane::Difference, of_another_view),
+        (Pane::Threads, of_another_view),
+    ] {
         let lens = lens(pane, SLOW);
         Arc::make_mut(&mut data.flame).differences.clear();
         data.settle(&lens);
-        says(
-            &text(&lens, &data),
-            &["nothing was watched here", "graph (2)", "hits (6)"],
-        );
+        says(&text(&lens, &data), &[why, "graph (2)", "hits (6)"]);
     }
     // What was seen of another scope is not what is asked for.
     taken::take(&mut data, aside(Pane::Waits, "parse"));
@@ -1098,6 +1270,79 @@ fn once_the_target_has_ended_panes_keep_their_last_pictures_and_others_name_thos
         &text(&lens(Pane::Waits, "parse"), &data),
         &["nothing was watched here"],
     );
+}
+
+#[test]
+fn why_a_pane_has_nothing_stays_true_when_the_session_has_ended() {
+    let ended = |mut data: Data| {
+        data.ended = Some("the target exited".to_owned());
+        data
+    };
+    let mut left_out = ended(sample::busy());
+    let mut lens_without = lens(Pane::Top, SLOW);
+    lens_without.shape.hide = crate::state::shape::Patterns::read("*");
+    left_out.settle(&lens_without);
+    says(
+        &text(&lens_without, &left_out),
+        &["H edits which", "the session has ended"],
+    );
+    let mut without_samples = ended(sample::empty());
+    let snapshot = v1::WatchFlameResponse {
+        snapshot: true,
+        ..v1::WatchFlameResponse::default()
+    };
+    Arc::make_mut(&mut without_samples.flame).apply(snapshot).unwrap();
+    says(
+        &text(&lens(Pane::Top, SLOW), &without_samples),
+        &["no sample inside so far; the session has ended"],
+    );
+    says(
+        &text(&lens(Pane::Top, ""), &without_samples),
+        &["the process may have been idle; the session has ended"],
+    );
+    let mut without_calls = ended(sample::empty());
+    let calls = v1::WatchSpansResponse::default();
+    without_calls.aside.calls.apply(calls).unwrap();
+    says(
+        &text(&lens(Pane::Spans, SLOW), &without_calls),
+        &["no call has ended in the window; the session has ended"],
+    );
+    for pane in [Pane::Top, Pane::Spans, Pane::Latency, Pane::Waits] {
+        says(
+            &text(&lens(pane, SLOW), &ended(sample::empty())),
+            &["nothing was watched here"],
+        );
+    }
+}
+
+#[test]
+fn the_source_that_was_shown_stays_when_the_session_has_ended_and_is_no_other_functions() {
+    let mut data = sample::busy();
+    data.ended = Some("the target exited".to_owned());
+    let gone = |place: &str| What::Source(place.to_owned(), Err(Failure::failed("process 4211 is gone")));
+    let shown = |data: &Data, function: &str| {
+        let mut lens = lens(Pane::Source, SLOW);
+        lens.source = Some(function.to_owned());
+        text(&lens, data)
+    };
+    taken::take(&mut data, gone("parse"));
+    let other = shown(&data, "parse");
+    says(&other, &["process 4211 is gone"]);
+    assert!(!other.contains("compress(n);"), "{other}");
+    taken::take(&mut data, gone("handle"));
+    says(&shown(&data, "handle"), &["compress(n);"]);
+    // It is named as what can be seen where it is what would be shown.
+    let named = |function: &str| {
+        let mut lens = lens(Pane::Explain, SLOW);
+        lens.source = Some(function.to_owned());
+        data.panes_with_pictures(&lens).contains(&Pane::Source)
+    };
+    assert!(named("handle") && !named("parse"));
+    // What there is no source of says why.
+    let mut without = sample::empty();
+    without.ended = Some("the target exited".to_owned());
+    taken::take(&mut without, gone("handle"));
+    says(&shown(&without, "handle"), &["process 4211 is gone"]);
 }
 
 /// A screen with its styles: each row's text, below it what is not plain, as columns and what they look like.
