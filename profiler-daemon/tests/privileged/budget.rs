@@ -184,9 +184,11 @@ fn count_on(service: &Service) -> u64 {
             .any(|warning| warning.starts_with("`step_hot` was taken off: ")),
         "{warnings:?}"
     );
+    // The session ends with the target.
+    let mut pictures = service.watch_latency(&session);
     target.say("exit");
     let truth = target.truth()["step_cold"];
-    let last = service.last_latency(&session);
+    let last = service.until(&mut pictures, |picture| picture.ended.is_some());
     assert_eq!(target.finish().status, Some(0));
     truth
         .calls
