@@ -208,6 +208,20 @@ impl Fixture {
         }
     }
 
+    /// Waits until its first thread has left the CPU to wait so many times more.
+    pub fn until_it_has_slept(&self, times: u64) {
+        let path = format!("/proc/{}/status", self.pid());
+        let waits = || -> u64 {
+            let status = std::fs::read_to_string(&path).unwrap();
+            let count = |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
+            status.lines().find_map(count).unwrap()
+        };
+        let end = waits() + times;
+        while waits() < end {
+            std::thread::yield_now();
+        }
+    }
+
     /// Lets it go on.
     pub fn say(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();

@@ -541,6 +541,48 @@ fn take_no_less_than_they_wait((name, args): (&str, &[String]), functions: &[&st
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// A recording begins beside a view that has other names made, and the session ends before the ring buffer is looked at again.
+#[test]
+#[ignore = "needs root"]
+fn a_recording_of_a_moment_has_the_names_of_its_samples() {
+    const ROUNDS: usize = 5;
+    /// Far more than the rounds take.
+    const CALLS: &str = "1000000";
+    let service = Service::start();
+    let mut target = Fixture::start("naps", &[CALLS.to_owned()]);
+    target.say("go");
+    let everything = MoreRecords {
+        off_cpu: true,
+        ..MoreRecords::default()
+    };
+    let mut samples = 0;
+    for _ in 0..ROUNDS {
+        let session = service.attach(target.pid(), "").unwrap();
+        let mut flames = service.watch_flame_of(&session, Grouping::Module, FlameTimes::Both);
+        service.until(&mut flames, |picture| picture.attempted > 0);
+        let name = session.name.clone();
+        let recording = service.handle.watch_records(ROOT, name, everything.clone());
+        let mut batches = service.runtime.block_on(recording).unwrap();
+        target.until_it_has_slept(10);
+        service.end(&session);
+        while let Some(batch) = batches.blocking_recv() {
+            for record in batch.records.iter() {
+                let Recorded::Sample(sample) = record else {
+                    continue;
+                };
+                samples += 1;
+                for grouping in [Grouping::Function, Grouping::Line] {
+                    let stack = sample.stacks.of(grouping).unwrap_or_default();
+                    assert!(!stack.is_empty(), "{grouping:?} of {sample:?}");
+                }
+                assert!(sample.task.is_some(), "{sample:?}");
+            }
+        }
+    }
+    println!("{samples} samples in {ROUNDS} recordings");
+    assert!(samples >= ROUNDS * 10, "{samples} samples");
+}
+
 #[test]
 #[ignore = "needs root"]
 fn calls_that_only_sleep_take_no_less_than_they_slept() {

@@ -71,6 +71,8 @@ impl Owner {
             return;
         };
         Self::note_ended(&mut self.ended, name, &session, ending);
+        let sessions = self.sessions.values().chain([&session]);
+        running.wanted = sessions.map(Session::wanted).collect();
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
             // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
@@ -95,8 +97,6 @@ impl Owner {
         let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
         let now_ns = if is_one { closing_ns } else { monotonic_ns() };
         session.read(&running.engine, now_ns);
-        let sessions = self.sessions.values().chain([&session]);
-        running.wanted = sessions.map(Session::wanted).collect();
         let counts_calls = session.watches_calls();
         if counts_calls {
             running.end_turn(now_ns);

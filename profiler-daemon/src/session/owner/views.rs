@@ -52,6 +52,8 @@ impl Owner {
             session.renew(now_ns);
         }
         self.sessions.insert(name.clone(), session);
+        // The session may end before the next tick, and what the ring buffer holds then is for this stream too.
+        running.wanted = self.sessions.values().map(Session::wanted).collect();
         stream
     }
 

@@ -10,7 +10,10 @@ use profiler_common::{
 use profiler_plan::values::Reading;
 use profiler_symbolize::Stacks;
 
-use super::super::symbols::{Named, NamedStack, Task};
+use super::{
+    super::symbols::{Named, NamedStack, Task},
+    scope::GROUPINGS,
+};
 use crate::kernel::{Activity, CallNumber, Event, Key};
 
 /// A record.
@@ -69,7 +72,8 @@ pub struct RecordedSample {
 }
 
 impl RecordedSample {
-    /// A sample that is kept; `None` of what is none.
+    /// A sample that is kept; `None` of what is none, and of one that was taken before the recording began: its stack was named as
+    /// other views wanted it.
     pub(super) fn of(named: &Named) -> Option<Self> {
         let Named::Sample {
             event: _,
@@ -91,6 +95,9 @@ impl RecordedSample {
         else {
             return None;
         };
+        if GROUPINGS.iter().any(|grouping| stacks.of(*grouping).is_none()) {
+            return None;
+        }
         Some(Self {
             tgid: *tgid,
             tid: *tid,

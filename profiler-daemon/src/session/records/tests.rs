@@ -10,11 +10,12 @@ use profiler_common::{
     probe::ProbeId,
     record::{SPAN_END, SpanEnd, SpanRef},
 };
-use profiler_symbolize::{Frame, FrameId, Stacks};
+use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
 use super::{
     gathered::{MAX_OUTSIDE, MAX_RECORDS, MAX_WAITS},
     reader::MAX_WAITING,
+    scope::GROUPINGS,
     *,
 };
 use crate::{
@@ -138,8 +139,13 @@ fn a_flood_of_waits_leaves_room_for_calls_and_the_other_way_round() {
     assert_eq!(published(&mut recorder, &mut stream), [most, 1, 7, 5]);
 }
 
-/// An interval off the CPU, in this many calls.
+/// An interval off the CPU, in this many calls, named as recordings want it.
 fn off_cpu(spans: usize) -> Named {
+    off_cpu_by(spans, &GROUPINGS)
+}
+
+/// The same, with its stack named in these groupings.
+fn off_cpu_by(spans: usize, groupings: &[Grouping]) -> Named {
     Named::Sample {
         event: 0,
         tgid: 1,
@@ -158,7 +164,7 @@ fn off_cpu(spans: usize) -> Named {
             };
             spans
         ],
-        stacks: Stacks::default(),
+        stacks: Stacks::make(groupings.iter().copied().collect(), |_| vec![FrameId::OTHER]),
         complete: true,
         goes_on: false,
         lock: None,
@@ -199,6 +205,23 @@ fn a_flood_of_intervals_off_the_cpu_outside_of_calls_leaves_room_for_calls() {
         !batch.scope.has_outside(),
         "each has what it asked for: what was lost of the rest is told to nobody"
     );
+}
+
+#[test]
+fn samples_that_were_named_for_others_alone_are_not_recorded() {
+    let mut recorder = recorder();
+    let readings = RecordedCounts::default();
+    let mut stream = recorder.watch(&WAITS, &moment(&readings));
+    stream.try_recv().unwrap();
+    for groupings in [&[][..], &[Grouping::Module], &[Grouping::Function]] {
+        recorder.take(&off_cpu_by(1, groupings));
+    }
+    assert_eq!(published(&mut recorder, &mut stream), [0, 0, 0, 0]);
+    recorder.take(&off_cpu_by(
+        1,
+        &[Grouping::Module, Grouping::Line, Grouping::Function],
+    ));
+    assert_eq!(published(&mut recorder, &mut stream), [1, 0, 0, 0]);
 }
 
 /// System calls of a turn: so many of one kind.
