@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | `floor PID FILE NAME…` | attaches an empty program to entry and return of functions | `functions`, `attach_ns` |
 //! | `entry PID FILE NAME…` | the same to entries alone | `functions`, `attach_ns` |
-//! | `ours PID FILE NAME…` | attaches spans, as a session would | `functions`, `attach_ns` |
-//! | `stepped PID FILE NAME…` | the same, with every probed instruction left to the kernel | `functions`, `attach_ns` |
+//! | `ours PID FILE NAME…` | attaches spans, as a session of root would | `functions`, `attach_ns` |
+//! | `own PID FILE NAME…` | the same, as a session of the process's own user would | `functions`, `attach_ns` |
+//! | `stepped PID FILE NAME…` | as `ours`, with every probed instruction left to the kernel | `functions`, `attach_ns` |
 //! | `sample PID HZ` | samples the process | `sampling` |
 //! | `detach` | detaches everything | `detach_ns` |
 //!
@@ -91,10 +92,21 @@ impl Bench {
                 self.attach_floor(pid.parse()?, Path::new(file), names, false)
             }
             ["ours", pid, file, ref names @ ..] => {
-                self.attach_ours(pid.parse()?, Path::new(file), names, true)
+                let pid = pid.parse()?;
+                self.engine.admit_any(&[pid])?;
+                self.attach_ours(pid, Path::new(file), names, true)
+            }
+            ["own", pid, file, ref names @ ..] => {
+                let pid = pid.parse()?;
+                for state in self.engine.look_at(&[pid])? {
+                    self.engine.admit(&state, false)?;
+                }
+                self.attach_ours(pid, Path::new(file), names, true)
             }
             ["stepped", pid, file, ref names @ ..] => {
-                self.attach_ours(pid.parse()?, Path::new(file), names, false)
+                let pid = pid.parse()?;
+                self.engine.admit_any(&[pid])?;
+                self.attach_ours(pid, Path::new(file), names, false)
             }
             ["sample", pid, frequency_hz] => {
                 self.engine
@@ -138,7 +150,6 @@ impl Bench {
             }
         }
         let start = Instant::now();
-        self.engine.admit_any(&[pid])?;
         self.ours = Some(self.engine.attach(pid, file, &specs)?);
         Ok(attached(specs.len(), start))
     }
