@@ -3,7 +3,7 @@
 //! The comparison is with the process itself, and not with what events told of it: those come when a new program's memory
 //! and users are in force already, can be missed, and say little of a number that is used again.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel,
@@ -30,18 +30,44 @@ pub fn is_admitted() -> bool {
     admits(task, task::process()) != 0
 }
 
-/// As [`is_admitted`], for the programs at the target's own code, which run most often. A thread keeps the answer where that holds
-/// whatever the process becomes, until the daemon changes an admission.
+/// As [`is_admitted`], for the programs at the target's own code, which run most often.
 #[inline(always)]
 pub fn is_thread_admitted() -> bool {
+    admitted_thread().is_some()
+}
+
+/// The current thread, if [`is_thread_admitted`]: its state where that is in its own storage, else null.
+///
+/// A thread keeps what it was admitted as until the daemon changes an admission. It is of one process all its life, so that what can
+/// change without the daemon is which program it runs, and with what rights: these it is asked for each time, unless they may be any.
+#[inline(always)]
+pub fn admitted_thread() -> Option<*mut ThreadState> {
     let Some(state) = task::stored_state() else {
-        return is_admitted();
+        return is_admitted().then_some(ptr::null_mut());
     };
     // Read before the admission is: the daemon raises it behind its change, so what is kept is never newer than what was read.
     let changes = changes();
     // SAFETY: a live map value that only this thread writes.
-    let admitted_at = unsafe { (&raw const (*state).admitted_at).read_volatile() };
-    admitted_at != 0 && admitted_at == changes || is_admitted_now(state, changes) != 0
+    let is_as_kept = unsafe {
+        let admitted_at = (&raw const (*state).admitted_at).read_volatile();
+        admitted_at != 0
+            && admitted_at == changes
+            && ((&raw const (*state).any_rights).read_volatile() != 0 || is_as_kept(state) != 0)
+    };
+    (is_as_kept || is_admitted_now(state, changes) != 0).then_some(state)
+}
+
+/// Whether the current thread runs the program, and has the rights, that it was admitted with. 0 if not. A function of its own for
+/// its share of the stack.
+#[inline(never)]
+unsafe fn is_as_kept(state: *const ThreadState) -> u32 {
+    // SAFETY: the helper takes nothing, and gives the current task; the caller's live map value.
+    unsafe {
+        let task: *mut c_void = bpf_get_current_task_btf().cast();
+        let is_same =
+            is_image(task, &raw const (*state).image) && has_rights(task, &raw const (*state).rights);
+        u32::from(is_same)
+    }
 }
 
 /// Asks, and keeps the answer. A function of its own for its share of the stack.
@@ -49,10 +75,19 @@ pub fn is_thread_admitted() -> bool {
 fn is_admitted_now(state: *mut ThreadState, changes: u64) -> u32 {
     // SAFETY: the helper takes nothing, and gives the current task.
     let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
-    let flags = admits(task, task::process());
-    if u64::from(flags) & Admission::ANY_RIGHTS != 0 {
-        // SAFETY: the caller's live map value.
-        unsafe { (&raw mut (*state).admitted_at).write_volatile(changes) };
+    let tgid = task::process();
+    let flags = admits(task, tgid);
+    // One that has changed by now is kept with fewer changes than there are: it is asked for again.
+    if flags != 0
+        && let Some(admission) = ADMISSIONS.get_ptr_mut(tgid)
+    {
+        // SAFETY: live map values.
+        unsafe {
+            (*state).any_rights = u32::from(u64::from(flags) & Admission::ANY_RIGHTS != 0);
+            (*state).image = (*admission).image;
+            (*state).rights = (*admission).rights;
+            (&raw mut (*state).admitted_at).write_volatile(changes);
+        }
     }
     flags
 }
