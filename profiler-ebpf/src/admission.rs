@@ -42,7 +42,9 @@ pub fn is_thread_admitted() -> bool {
 /// change without the daemon is which program it runs, and with what rights: these it is asked for each time, unless they may be any.
 #[inline(always)]
 pub fn admitted_thread() -> Option<*mut ThreadState> {
-    let Some(state) = task::stored_state() else {
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task = unsafe { bpf_get_current_task_btf() };
+    let Some(state) = task::stored_state_of(task) else {
         return is_admitted().then_some(ptr::null_mut());
     };
     // Read before the admission is: the daemon raises it behind its change, so what is kept is never newer than what was read.
@@ -52,21 +54,34 @@ pub fn admitted_thread() -> Option<*mut ThreadState> {
         let admitted_at = (&raw const (*state).admitted_at).read_volatile();
         admitted_at != 0
             && admitted_at == changes
-            && ((&raw const (*state).any_rights).read_volatile() != 0 || is_as_kept(state) != 0)
+            && ((&raw const (*state).any_rights).read_volatile() != 0 || is_as_kept(task.cast(), state))
     };
     (is_as_kept || is_admitted_now(state, changes) != 0).then_some(state)
 }
 
-/// Whether the current thread runs the program, and has the rights, that it was admitted with. 0 if not. A function of its own for
-/// its share of the stack.
-#[inline(never)]
-unsafe fn is_as_kept(state: *const ThreadState) -> u32 {
-    // SAFETY: the helper takes nothing, and gives the current task; the caller's live map value.
+/// Whether a thread runs the program, and has the rights, that its own state says it was admitted with. No function of its own, as
+/// calls are what costs most of this.
+#[inline(always)]
+unsafe fn is_as_kept(task: *mut c_void, state: *const ThreadState) -> bool {
+    // SAFETY: the caller's task and live map value.
     unsafe {
-        let task: *mut c_void = bpf_get_current_task_btf().cast();
-        let is_same =
-            is_image(task, &raw const (*state).image) && has_rights(task, &raw const (*state).rights);
-        u32::from(is_same)
+        let credentials = credentials_of(task);
+        let rights = &raw const (*state).rights;
+        // One jump, as above.
+        let users = word(credentials, maps::user_offset()) ^ (*rights).user
+            | word(credentials, maps::effective_user_offset()) ^ (*rights).effective_user
+            | word(credentials, maps::saved_user_offset()) ^ (*rights).saved_user
+            | word(credentials, maps::group_offset()) ^ (*rights).group
+            | word(credentials, maps::effective_group_offset()) ^ (*rights).effective_group
+            | word(credentials, maps::saved_group_offset()) ^ (*rights).saved_group
+            | dumpable_of(task) ^ (*rights).dumpable;
+        let others = u64::from(users)
+            | permitted_of(credentials) ^ (*rights).permitted
+            | execs_of(task) ^ (*state).image.execs;
+        // The verifier has pointers compared, and nothing else.
+        others == 0
+            && memory_of(task) == (*state).image.memory
+            && long(credentials, maps::user_namespace_offset()) == (*rights).user_namespace
     }
 }
 
