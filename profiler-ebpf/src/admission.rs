@@ -92,16 +92,20 @@ fn is_admitted_now(state: *mut ThreadState, changes: u64) -> u32 {
     let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
     let tgid = task::process();
     let flags = admits(task, tgid);
-    // One that has changed by now is kept with fewer changes than there are: it is asked for again.
     if flags != 0
         && let Some(admission) = ADMISSIONS.get_ptr_mut(tgid)
     {
         // SAFETY: live map values.
         unsafe {
-            (*state).any_rights = u32::from(u64::from(flags) & Admission::ANY_RIGHTS != 0);
+            let any_rights = u64::from(flags) & Admission::ANY_RIGHTS != 0;
+            (&raw mut (*state).admitted_at).write_volatile(0);
+            (*state).any_rights = any_rights.into();
             (*state).image = (*admission).image;
             (*state).rights = (*admission).rights;
-            (&raw mut (*state).admitted_at).write_volatile(changes);
+            // The daemon may have written others by now, which nobody has been admitted with yet: what is kept is what the thread is.
+            if any_rights || is_as_kept(task, state) {
+                (&raw mut (*state).admitted_at).write_volatile(changes);
+            }
         }
     }
     flags
