@@ -15,13 +15,16 @@ use std::{
     time::Instant,
 };
 
+use profiler_common::instruction::Action;
 use profiler_daemon::{
-    kernel::Counter,
+    kernel::{Config, Counter, Ends, Engine, Gates, ProbeSpec, SpanKind},
     session::{
         Caller, FlamePicture, FlameTimes, LatencyPicture, Library, NewSession, Reason, SessionError,
         SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, list_functions, may_look,
     },
 };
+use profiler_plan::ModuleIndex;
+use profiler_scope::Name;
 use profiler_symbolize::Grouping;
 
 use super::{
@@ -279,6 +282,51 @@ fn nothing_is_seen_of_a_program_with_more_rights() {
         );
         assert_eq!(target.finish().status, Some(0));
     }
+}
+
+/// Calls of the fixture before a change of a right, and after it, and how many rights it changes.
+const CALLS_OF_RIGHT: u64 = 10;
+const RIGHTS: u64 = 8;
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_changes_one_of_its_rights_is_not_seen_until_that_is_taken_back() {
+    let mut target = Fixture::start("becomes", &["rights", "x"].map(str::to_owned));
+    let file = directory().join("becomes");
+    let index = ModuleIndex::new(Arc::new(fs::read(&file).unwrap())).unwrap();
+    let name = Name::Exact("right_fn".to_owned());
+    let (at, _) = index.matching(&name)[0];
+    let spec = ProbeSpec {
+        entry_offset: index.function(at).file_offset().unwrap(),
+        entry_action: Action::LEAVE,
+        loops: false,
+        ends: Ends::ReturnProbe,
+        done_by_program: false,
+        stacks_switch: false,
+        gates: Gates::default(),
+        look: None,
+        kind: SpanKind::Function,
+    };
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    let states = engine.look_at(&[target.pid()]).unwrap();
+    engine.admit(&states[0], false).unwrap();
+    let attachment = engine.attach(target.pid(), &file, &[spec]).unwrap();
+    target.say("go");
+    assert_eq!(target.line(), format!("changed {RIGHTS}"));
+    let probe = attachment.probes()[0];
+    let ended: u64 = engine.histogram(probe).map(|(_, count)| count).sum();
+    let begun = engine.probe_counts(probe).entries;
+    let refused = engine.refusals(target.pid()).unwrap();
+    engine.detach(attachment);
+    // Of the call that changes a right only the beginning is seen; the end of that, and both ends of those behind it, are not.
+    let unseen = 1 + 2 * CALLS_OF_RIGHT;
+    let expected = (
+        RIGHTS * CALLS_OF_RIGHT,
+        RIGHTS * (CALLS_OF_RIGHT + 1),
+        RIGHTS * unseen,
+    );
+    assert_eq!((ended, begun, refused), expected, "ended, begun, refused");
+    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]
