@@ -67,7 +67,7 @@ unsafe fn is_as_kept(task: *mut c_void, state: *const ThreadState) -> bool {
     unsafe {
         let credentials = credentials_of(task);
         let rights = &raw const (*state).rights;
-        // One jump, as above.
+        // One jump, as in `has_rights`: what is in common would take the stack of `admits` beyond its limit.
         let users = word(credentials, maps::user_offset()) ^ (*rights).user
             | word(credentials, maps::effective_user_offset()) ^ (*rights).effective_user
             | word(credentials, maps::saved_user_offset()) ^ (*rights).saved_user

@@ -403,7 +403,8 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
     let mut showing_plain = BTreeSet::new();
     let mut hidden: Vec<&str> = VIEWS.to_vec();
     let begin = Instant::now();
-    while !hidden.is_empty() && begin.elapsed() < PATIENCE {
+    // On a busy machine the target is seldom on the CPU while it is looked at.
+    while !hidden.is_empty() && begin.elapsed() < 3 * PATIENCE {
         flipping(&plain, 192, &mut |seen, is_own| {
             if !is_own {
                 showing_plain.extend(showing(&seen.calls));
