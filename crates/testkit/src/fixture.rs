@@ -6,9 +6,13 @@ use std::{
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
+
+/// Longest wait for a fixture that sleeps.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What one function did, by the target's own count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,7 +212,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until its first thread has left the CPU to wait so many times more.
+    /// Waits until its first thread has left the CPU to wait so many times more; panics where it does not for long.
     pub fn until_it_has_slept(&self, times: u64) {
         let path = format!("/proc/{}/status", self.pid());
         let waits = || -> u64 {
@@ -216,8 +220,9 @@ impl Fixture {
             let count = |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
             status.lines().find_map(count).unwrap()
         };
-        let end = waits() + times;
+        let (begin, end) = (Instant::now(), waits() + times);
         while waits() < end {
+            assert!(begin.elapsed() < PATIENCE, "it does not sleep any more");
             std::thread::yield_now();
         }
     }

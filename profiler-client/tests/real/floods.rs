@@ -16,21 +16,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_proto::v1::{
-    self, session_service_client::SessionServiceClient, target_service_client::TargetServiceClient,
-    view_service_client::ViewServiceClient,
-};
+use profiler_proto::v1;
 use rustix::{
     mount::{MountFlags, UnmountFlags, mount, unmount},
     process::{Resource, getrlimit, setrlimit},
 };
 use tokio::{runtime::Runtime, task::JoinSet};
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Status, Streaming};
 
 use super::{
+    clients::{Clients, of},
     daemon::Daemon,
     fixture::{self, Fixture, long_scale},
-    service::channel_of,
     skipped, split_off,
     users::{NOBODY, OfNobody, Open, connect_as_nobody, memory_of, sparse_library},
     verbs::{busy, unharmed},
@@ -48,31 +45,6 @@ const LEASE: Option<prost_types::Duration> = Some(prost_types::Duration { second
 const CONNECTIONS: u32 = 10_000;
 /// Those that are made at once.
 const CONNECTIONS_AT_ONCE: u32 = 200;
-
-/// A service's clients on one connection.
-#[derive(Clone)]
-struct Clients {
-    sessions: SessionServiceClient<Channel>,
-    targets: TargetServiceClient<Channel>,
-    views: ViewServiceClient<Channel>,
-}
-
-impl Clients {
-    async fn on(stream: std::os::unix::net::UnixStream) -> Self {
-        let channel = channel_of(stream).await;
-        Self {
-            sessions: SessionServiceClient::new(channel.clone()),
-            targets: TargetServiceClient::new(channel.clone()),
-            views: ViewServiceClient::new(channel),
-        }
-    }
-}
-
-fn of(pid: u32) -> v1::Target {
-    v1::Target {
-        target: Some(v1::target::Target::Pid(pid)),
-    }
-}
 
 /// Reads a stream to its end.
 async fn drain<T>(mut stream: Streaming<T>) -> Result<u64, Status> {

@@ -9,6 +9,7 @@
 mod arguments;
 mod budget;
 mod by_value;
+mod clients;
 mod command;
 mod costs;
 mod covered;
@@ -38,6 +39,7 @@ mod spans_recorded;
 mod split_off;
 mod syscalls;
 mod timeline;
+mod told;
 mod top;
 mod trace;
 mod tui;

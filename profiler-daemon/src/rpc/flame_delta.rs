@@ -1,6 +1,6 @@
 //! A stream of flame pictures: the first whole, then what changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use profiler_aggregate::{
     difference::NodeDifference,
@@ -22,7 +22,8 @@ pub struct FlameDelta {
     last_seq: Option<u64>,
     dropped: u64,
     generation: u64,
-    frames: usize,
+    /// Numbers of frames.
+    frames: HashSet<u32>,
     nodes: usize,
     weights: HashMap<u32, NodeWeight>,
 }
@@ -45,15 +46,14 @@ impl FlameDelta {
             };
         }
         self.last_seq = Some(picture.seq);
-        let frames = picture
-            .frames
-            .iter()
-            .enumerate()
-            .skip(self.frames)
-            .filter(|(_, frame)| frame.build().is_none())
-            .map(frame)
-            .collect();
-        self.frames = picture.frames.len();
+        let new = picture.nodes.get(self.nodes..).unwrap_or_default();
+        // Those of its own nodes alone: the table has the frames of all sessions, whoever's they are.
+        let new_frames = new.iter().filter(|(_, id, _)| self.frames.insert(*id));
+        let frames = new_frames.filter_map(|(_, id, _)| {
+            let at = *id as usize;
+            Some(frame((at, picture.frames.get(at)?)))
+        });
+        let frames = frames.collect();
         let nodes = picture
             .nodes
             .iter()

@@ -3,7 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `told` | names, threads and stacks that have been told |
-//! | `record` | one record |
+//! | `record` | records, system calls, who was off the CPU |
 //! | `counts` | what was counted since the message before |
 //! | `scope` | whose records these are |
 
@@ -78,8 +78,9 @@ impl Messages {
         self.frames.extend(batch.frames.iter().cloned());
         let is_first = self.before.is_none();
         let before = self.before.take().unwrap_or_else(|| Before::of(batch));
-        let begins_anew =
-            is_first || !Arc::ptr_eq(&before.scope, &batch.scope) || self.told.is_full(batch.from_ns);
+        let begins_anew = is_first
+            || !Arc::ptr_eq(&before.scope, &batch.scope)
+            || self.told.is_to_begin_anew(batch.from_ns);
         let signalled = SIGNALLED.load(Ordering::Relaxed);
         let before_signalled = self.signalled.replace(signalled);
         let mut message = v1::WatchRecordsResponse {
@@ -133,9 +134,6 @@ impl Messages {
             }
         }
         let mut records_at_hit = 0;
-        for build in &self.builds {
-            self.told.tell_frame(*build, &self.frames, message);
-        }
         let turns = batch.turns.iter();
         let turns = turns.map(|turn| self.told.turn(turn, &self.frames, message));
         message.syscalls = turns.collect();
@@ -192,6 +190,7 @@ impl Messages {
             };
             message.hits.push(hit);
         }
+        self.told.tell_builds(&self.builds, &self.frames, message);
     }
 }
 

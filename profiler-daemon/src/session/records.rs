@@ -69,6 +69,8 @@ pub struct Recorder {
     /// System calls by when they returned.
     turns: Vec<Arc<RecordedTurn>>,
     from_ns: u64,
+    /// What was before is not recorded: it may be of a time before the session, when others alone could look at the process.
+    begun_ns: u64,
     /// Who was off the CPU when that was looked at last, once waits are told.
     off_cpu: Option<Arc<OffAtFirst>>,
 }
@@ -82,6 +84,7 @@ impl Recorder {
             gathered: Gathered::default(),
             turns: Vec::new(),
             from_ns: now_ns,
+            begun_ns: now_ns,
             off_cpu: None,
         }
     }
@@ -160,7 +163,8 @@ impl Recorder {
 
     /// Takes a wait.
     pub fn take_wait(&mut self, named: &NamedWait) {
-        if !self.has_waits() {
+        let [_, _, end_ns] = named.wait.times;
+        if !self.has_waits() || end_ns < self.begun_ns {
             return;
         }
         self.gathered.keep(Kind::Wait, || {
@@ -187,6 +191,14 @@ impl Recorder {
         let Some(recorded) = Recorded::of(named) else {
             return;
         };
+        let at_ns = match &recorded {
+            Recorded::Sample(sample) => sample.ts_ns,
+            Recorded::SpanEnd(end) => end.end_ns,
+            _ => u64::MAX,
+        };
+        if at_ns < self.begun_ns {
+            return;
+        }
         let is_outside = matches!(&recorded, Recorded::Sample(sample) if sample.is_outside());
         let kind = if is_outside { Kind::Outside } else { Kind::Call };
         self.gathered.keep(kind, || recorded);
@@ -206,6 +218,13 @@ impl Recorder {
             _ => None,
         };
         let Some(what) = what else { return };
+        let at_ns = match &what {
+            AtEvent::Sample(sample, _) => sample.ts_ns,
+            AtEvent::Weight(weight) => weight.ts_ns,
+        };
+        if at_ns < self.begun_ns {
+            return;
+        }
         self.gathered.keep(Kind::AtEvent, || {
             Recorded::AtEvent(Box::new(RecordedAtEvent { event, what }))
         });
@@ -213,6 +232,9 @@ impl Recorder {
 
     /// Takes a line that was reached.
     pub fn take_reached(&mut self, hit: &Hit, look: RecordedLook) {
+        if hit.ts_ns < self.begun_ns {
+            return;
+        }
         let reached = RecordedReached {
             tgid: hit.tgid,
             tid: hit.tid,
@@ -227,6 +249,9 @@ impl Recorder {
 
     /// Takes a call that ended, with what was looked at where it began.
     pub fn take_call(&mut self, end: &SpanEnd, look: RecordedLook) {
+        if end.end_ns < self.begun_ns {
+            return;
+        }
         self.gathered.keep(Kind::Call, || Recorded::Call(*end, look));
     }
 

@@ -6,8 +6,8 @@
 //! |---|---|
 //! | `running` | one step and its probes |
 //! | `replace` | prepared steps take the place of those that run |
-//! | `attach` | the order in which a step is attached |
-//! | `take_off` | probes are taken off while the session goes on |
+//! | `attach` | the order in which steps are attached |
+//! | `take_off` | probes are taken off, or return probes given up, while the session goes on |
 
 mod attach;
 mod replace;

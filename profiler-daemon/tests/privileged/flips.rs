@@ -19,7 +19,7 @@ use profiler_daemon::{
         SyscallsPicture, TimelineBucket, TimelineRequest, TraceBatch, WaitsPicture,
     },
 };
-use profiler_symbolize::{Frame, Grouping};
+use profiler_symbolize::{Frame, FrameId, Grouping};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -62,7 +62,8 @@ struct Glance {
     calls: Seen,
     /// What only the programs do that it becomes: times in their functions, their system calls and waits.
     of_others: Seen,
-    /// Frames of theirs that were named, be it for another view.
+    /// Frames of theirs in stacks that were shown. The table of all names has more: what a process has mapped is read once it may be
+    /// looked at, and it can have become another by then; of that table nobody is told but what is in a stack of theirs.
     named: Seen,
 }
 
@@ -77,6 +78,19 @@ impl Glance {
         self.named.push((view, named.count() as u64));
     }
 
+    /// The same of stacks, whose frames are in a table.
+    fn stacks<'s>(
+        &mut self,
+        view: &'static str,
+        table: &[Frame],
+        stacks: impl IntoIterator<Item = &'s [FrameId]>,
+        images: &[&str],
+    ) {
+        let ids: BTreeSet<FrameId> = stacks.into_iter().flatten().copied().collect();
+        let frames = ids.iter().filter_map(|id| table.get(id.0 as usize));
+        self.frames(view, frames, images);
+    }
+
     /// Waits at places of theirs.
     fn waits(&mut self, picture: &WaitsPicture, images: &[&str]) {
         let is_theirs = |node: &&waits::Node| match &node.kind {
@@ -88,12 +102,25 @@ impl Glance {
         };
         let theirs = picture.nodes.iter().filter(is_theirs).count();
         self.of_others.push(("waits", theirs as u64));
-        self.frames("waits", &*picture.frames, images);
     }
 
     /// What a recording has.
     fn records(&mut self, view: &'static str, batches: &[RecordBatch], images: &[&str]) {
-        self.frames(view, batches.iter().flat_map(|batch| batch.frames.iter()), images);
+        let table = batches.iter().flat_map(|batch| batch.frames.iter());
+        let table: Vec<Frame> = table.cloned().collect();
+        let records = batches.iter().flat_map(|batch| batch.records.iter());
+        let stacks = records.flat_map(|record| match record {
+            Recorded::Sample(sample) => {
+                let both = [Grouping::Function, Grouping::Line].map(|by| sample.stacks.of(by));
+                both.into_iter().flatten().collect::<Vec<_>>()
+            }
+            Recorded::Reached(_, look) | Recorded::Call(_, look) => {
+                look.stack.iter().map(|stack| &*stack.frames).collect()
+            }
+            Recorded::Wait(wait) => vec![&*wait.wait.place.stack],
+            Recorded::SpanEnd(_) | Recorded::AtEvent(_) => Vec::new(),
+        });
+        self.stacks(view, &table, stacks, images);
         let turns = batches.iter().flat_map(|batch| &batch.turns);
         let others = turns
             .flat_map(|turn| &turn.calls)
@@ -258,7 +285,11 @@ impl<'s> Looking<'s> {
         }
         let spans = self.last(self.spans.clone());
         seen.calls.push(("spans", spans.calls + spans.spans.len() as u64));
-        seen.frames("spans", &*spans.frames, images);
+        let stacks = spans.spans.iter().flat_map(|span| {
+            let waited = span.longest_wait.iter().map(|wait| &*wait.stack);
+            waited.chain([&*span.stack])
+        });
+        seen.stacks("spans", &spans.frames, stacks, images);
         if let Some(explain) = self.explain.clone() {
             seen.calls.push(("explain", self.last(explain).calls));
         }
@@ -269,13 +300,17 @@ impl<'s> Looking<'s> {
             let picture = self.last(pictures);
             let times = [Side::Inside, Side::Outside].map(|side| time_under(&picture, side, "became_fn").0);
             seen.of_others.push((view, times.iter().sum()));
-            seen.frames(view, &*picture.frames, images);
+            let nodes = picture.nodes.iter();
+            let frames = nodes.filter_map(|(_, frame, _)| picture.frames.get(*frame as usize));
+            seen.frames(view, frames, images);
         }
         let calls = self.last(self.calls.clone());
         let others = calls.calls.iter().filter(|call| call.call.number == OTHER_CALL);
         let others = others.map(|call| call.all.calls + call.open);
         seen.of_others.push(("syscalls", others.sum()));
-        seen.frames("syscalls", &*calls.frames, images);
+        let callers = calls.calls.iter().flat_map(|call| &call.callers);
+        let stacks = callers.map(|(stack, _)| &**stack);
+        seen.stacks("syscalls", &calls.frames, stacks, images);
         seen.waits(&self.last(self.waits.clone()), images);
         while let Some(bucket) = self.timeline.blocking_recv() {
             seen.calls.push(("timeline", bucket.calls.unwrap_or(0)));

@@ -555,8 +555,8 @@ fn a_recording_of_a_moment_has_the_names_of_its_samples() {
         off_cpu: true,
         ..MoreRecords::default()
     };
-    let mut samples = 0;
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
+        let mut samples = 0;
         let session = service.attach(target.pid(), "").unwrap();
         let mut flames = service.watch_flame_of(&session, Grouping::Module, FlameTimes::Both);
         service.until(&mut flames, |picture| picture.attempted > 0);
@@ -578,9 +578,9 @@ fn a_recording_of_a_moment_has_the_names_of_its_samples() {
                 assert!(sample.task.is_some(), "{sample:?}");
             }
         }
+        println!("{samples} samples in recording {round}");
+        assert!(samples >= 5, "{samples} samples in recording {round}");
     }
-    println!("{samples} samples in {ROUNDS} recordings");
-    assert!(samples >= ROUNDS * 10, "{samples} samples");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One record as a message.
+//! Records, system calls of a time, and who was off the CPU at first, as messages.
 
 use profiler_aggregate::{
     ThreadId,
@@ -181,7 +181,7 @@ impl Told {
         };
         v1::RecordedWait {
             thread: self.thread(*tgid, *tid, frames, message),
-            after_ns: after(std::mem::replace(&mut self.last_wait_ns, *end_ns), *end_ns),
+            after_ns: self.after_wait(*end_ns),
             waited_ns: woken_ns.saturating_sub(*left_ns),
             runnable_ns: end_ns.saturating_sub(*woken_ns),
             name_frame: self.tell_frame(place.thread, frames, message),

@@ -1,6 +1,6 @@
-//! Names, threads, stacks and times that have been told, each once.
+//! Names, threads and stacks that have been told since numbers began anew, and the times that the next are told after.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
@@ -40,7 +40,7 @@ pub(super) struct Told {
     /// When the hit before was.
     last_hit_ns: u64,
     /// When the wait before ended.
-    pub(super) last_wait_ns: u64,
+    last_wait_ns: u64,
     /// When the sample of an event before was taken.
     last_event_ns: u64,
     /// Records of the message before that.
@@ -49,6 +49,8 @@ pub(super) struct Told {
     last_thread: u32,
     /// Whether a frame of a number was.
     frames: Vec<bool>,
+    /// Whose frames were.
+    modules: HashSet<String>,
     /// By parent and frame.
     nodes: HashMap<(u32, u32), u32>,
     /// The nodes of stacks that come again, by where these are.
@@ -64,9 +66,9 @@ impl Told {
         }
     }
 
-    /// Whether so much has been told, or for so long, that numbers are to begin anew.
-    pub(super) fn is_full(&self, now_ns: u64) -> bool {
-        now_ns >= self.since_ns + ANEW_NS || self.nodes.len() > MAX_NODES
+    /// Whether so much has been told by then, or for so long, that numbers are to begin anew.
+    pub(super) fn is_to_begin_anew(&self, from_ns: u64) -> bool {
+        from_ns >= self.since_ns + ANEW_NS || self.nodes.len() > MAX_NODES
     }
 
     /// Begins a message of records from a time on.
@@ -81,6 +83,11 @@ impl Told {
     /// A time, in nanoseconds after that of the sample of an event before.
     pub(super) fn after_event(&mut self, ns: u64) -> i64 {
         after(std::mem::replace(&mut self.last_event_ns, ns), ns)
+    }
+
+    /// A time, in nanoseconds after that of the end of the wait before.
+    pub(super) fn after_wait(&mut self, ns: u64) -> i64 {
+        after(std::mem::replace(&mut self.last_wait_ns, ns), ns)
     }
 
     /// A time, in nanoseconds after that of the hit before.
@@ -164,6 +171,28 @@ impl Told {
             message.frames.push(frame((at, told)));
         }
         id.0
+    }
+
+    /// Tells which builds the modules are whose frames the stream has been told, behind a message's other frames: the table has the
+    /// modules of all sessions, whoever's they are.
+    pub(super) fn tell_builds(
+        &mut self,
+        builds: &[FrameId],
+        frames: &[Frame],
+        message: &mut v1::WatchRecordsResponse,
+    ) {
+        let new = message.frames.iter().map(|frame| &frame.module);
+        for module in new {
+            if !self.modules.contains(module) {
+                self.modules.insert(module.clone());
+            }
+        }
+        for build in builds {
+            let told = frames.get(build.0 as usize);
+            if told.is_some_and(|frame| self.modules.contains(&*frame.module)) {
+                self.tell_frame(*build, frames, message);
+            }
+        }
     }
 
     /// The nodes of a stack.

@@ -72,8 +72,8 @@ pub struct RecordedSample {
 }
 
 impl RecordedSample {
-    /// A sample that is kept; `None` of what is none, and of one that was taken before the recording began: its stack was named as
-    /// other views wanted it.
+    /// A sample that is kept; `None` of what is none, and of one whose stack was named for other views alone, as the recording had
+    /// hardly begun.
     pub(super) fn of(named: &Named) -> Option<Self> {
         let Named::Sample {
             event: _,

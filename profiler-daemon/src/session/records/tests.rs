@@ -39,6 +39,11 @@ const WAITS: MoreRecords = MoreRecords {
 };
 
 fn recorder() -> Recorder {
+    recorder_from(0)
+}
+
+/// One that begins then.
+fn recorder_from(now_ns: u64) -> Recorder {
     let scope = RecordedScope {
         text: "".into(),
         steps: Vec::new(),
@@ -50,7 +55,7 @@ fn recorder() -> Recorder {
         off_cpu: false,
         events: Vec::new(),
     };
-    Recorder::new(scope, 0)
+    Recorder::new(scope, now_ns)
 }
 
 fn wait() -> NamedWait {
@@ -205,6 +210,25 @@ fn a_flood_of_intervals_off_the_cpu_outside_of_calls_leaves_room_for_calls() {
         !batch.scope.has_outside(),
         "each has what it asked for: what was lost of the rest is told to nobody"
     );
+}
+
+#[test]
+fn what_was_before_a_recording_is_not_in_it() {
+    // Samples and ends of calls are at 6 ns, waits end at 0.
+    for (from_ns, expected) in [(0, [2, 1, 0, 0]), (6, [2, 0, 0, 0]), (7, [0; 4])] {
+        let mut recorder = recorder_from(from_ns);
+        let readings = RecordedCounts::default();
+        let mut stream = recorder.watch(&WAITS, &moment(&readings));
+        stream.try_recv().unwrap();
+        recorder.take(&off_cpu(1));
+        recorder.take(&end());
+        recorder.take_wait(&wait());
+        assert_eq!(
+            published(&mut recorder, &mut stream),
+            expected,
+            "from {from_ns} ns"
+        );
+    }
 }
 
 #[test]

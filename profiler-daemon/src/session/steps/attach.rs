@@ -1,4 +1,4 @@
-//! How a step is attached: all ends first, then beginnings and lines.
+//! The order in which steps are attached: the ends of all, then beginnings and lines, the innermost step's first.
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! How probes are taken off a target while the session goes on.
+//! How probes are taken off a target, and return probes given up for others, while the session goes on.
 
 use std::collections::{HashMap, HashSet};
 

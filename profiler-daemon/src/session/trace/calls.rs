@@ -1,4 +1,4 @@
-//! Calls that began with what was read there, until they end.
+//! What was read where calls began, kept until they end, and which of those are shown.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The probes whose hits and calls are shown, and where these are.
+//! The probes whose hits and calls are shown, where these are, and what becomes of them when the scope is edited.
 
 use std::{collections::HashSet, sync::Arc};
 
