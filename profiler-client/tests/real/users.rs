@@ -409,13 +409,25 @@ fn ready(child: &mut Child) {
 
 /// Connections to a socket that the calling thread has made as `nobody`.
 pub fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
-    let unchanged = -1_i64;
-    // SAFETY: the call takes no pointers. Made past the C library, it changes the calling thread alone.
-    let result = unsafe { libc::syscall(libc::SYS_setresuid, unchanged, i64::from(NOBODY), unchanged) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    become_in_this_thread(libc::SYS_setresuid, NOBODY);
     (0..number)
         .map(|_| UnixStream::connect(socket).unwrap())
         .collect()
+}
+
+/// The same of one, with the group of [`OfNobody`] too: it may look at those.
+pub fn connect_as_owner_of_nobodys(socket: &Path) -> UnixStream {
+    become_in_this_thread(libc::SYS_setresgid, NOBODY);
+    become_in_this_thread(libc::SYS_setresuid, NOBODY);
+    UnixStream::connect(socket).unwrap()
+}
+
+/// Changes the calling thread's effective user or group by this system call.
+fn become_in_this_thread(call: libc::c_long, number: u32) {
+    let unchanged = -1_i64;
+    // SAFETY: the calls take no pointers. Made past the C library, they change the calling thread alone.
+    let result = unsafe { libc::syscall(call, unchanged, i64::from(number), unchanged) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 #[test]
