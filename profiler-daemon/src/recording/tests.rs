@@ -487,16 +487,19 @@ fn builds_of_modules_that_differ_are_said() {
     let recorded_with = |build_id: u8| {
         let path = folder.path().join(build_id.to_string());
         let mut target = Target::new();
-        let build = Frame {
-            function: "".into(),
-            module: "server".into(),
-            nameable: Some(Nameable {
-                build_id: vec![build_id; 20].into(),
-                address: 0,
-            }),
-            ..target.frames[0].clone()
-        };
-        target.frames.push(build);
+        // One that is in stacks, and one of which the daemon has names for others alone.
+        for module in ["a", "elsewhere"] {
+            let build = Frame {
+                function: "".into(),
+                module: module.into(),
+                nameable: Some(Nameable {
+                    build_id: vec![build_id; 20].into(),
+                    address: 0,
+                }),
+                ..target.frames[0].clone()
+            };
+            target.frames.push(build);
+        }
         let batches = [target.first(), target.next(), target.next()];
         write(&path, &batches);
         path
@@ -509,7 +512,8 @@ fn builds_of_modules_that_differ_are_said() {
         picture.ended.as_ref().unwrap().reason.clone()
     };
     let other = reason(&second, &first);
-    assert!(other.contains("other builds than before: server"), "{other}");
+    assert!(other.contains("other builds than before: a"), "{other}");
+    assert!(!other.contains("elsewhere"), "{other}");
     let same = reason(&first, &first);
     assert!(!same.contains("builds"), "{same}");
 }
