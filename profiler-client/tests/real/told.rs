@@ -9,6 +9,7 @@ use std::{
 
 use profiler_proto::v1;
 use tokio::runtime::Runtime;
+use tonic::Streaming;
 
 use super::{
     clients::{Clients, of},
@@ -32,38 +33,40 @@ async fn session_on(clients: &mut Clients, pid: u32) -> String {
     created.into_inner().session.unwrap().name
 }
 
-/// Modules of the frames that a flame graph is told, until the one that is waited for is among them.
-async fn flame_until(clients: &mut Clients, session: &str, module: &str) -> BTreeSet<String> {
-    let request = v1::WatchFlameRequest {
-        session: session.to_owned(),
-        ..v1::WatchFlameRequest::default()
-    };
-    let mut pictures = clients.views.watch_flame(request).await.unwrap().into_inner();
-    let begin = Instant::now();
-    let mut modules = BTreeSet::new();
-    while !modules.contains(module) {
-        assert!(begin.elapsed() < PATIENCE, "{modules:?}");
-        let picture = pictures.message().await.unwrap().unwrap();
-        modules.extend(picture.frames.into_iter().map(|frame| frame.module));
-    }
-    modules
-}
-
-/// The same of a recording.
-async fn records_until(clients: &mut Clients, session: &str, module: &str) -> BTreeSet<String> {
-    let request = v1::WatchRecordsRequest {
-        session: session.to_owned(),
-        ..v1::WatchRecordsRequest::default()
-    };
-    let mut messages = clients.views.watch_records(request).await.unwrap().into_inner();
+/// Modules of the frames that a stream's messages tell, until the one that is waited for is among them.
+async fn modules_until<T>(
+    mut messages: Streaming<T>,
+    frames: impl Fn(T) -> Vec<v1::Frame>,
+    module: &str,
+) -> BTreeSet<String> {
     let begin = Instant::now();
     let mut modules = BTreeSet::new();
     while !modules.contains(module) {
         assert!(begin.elapsed() < PATIENCE, "{modules:?}");
         let message = messages.message().await.unwrap().unwrap();
-        modules.extend(message.frames.into_iter().map(|frame| frame.module));
+        modules.extend(frames(message).into_iter().map(|frame| frame.module));
     }
     modules
+}
+
+/// Those that a flame graph tells.
+async fn flame_until(clients: &mut Clients, session: &str, module: &str) -> BTreeSet<String> {
+    let request = v1::WatchFlameRequest {
+        session: session.to_owned(),
+        ..v1::WatchFlameRequest::default()
+    };
+    let messages = clients.views.watch_flame(request).await.unwrap();
+    modules_until(messages.into_inner(), |message| message.frames, module).await
+}
+
+/// Those that a recording tells.
+async fn records_until(clients: &mut Clients, session: &str, module: &str) -> BTreeSet<String> {
+    let request = v1::WatchRecordsRequest {
+        session: session.to_owned(),
+        ..v1::WatchRecordsRequest::default()
+    };
+    let messages = clients.views.watch_records(request).await.unwrap();
+    modules_until(messages.into_inner(), |message| message.frames, module).await
 }
 
 #[test]

@@ -163,11 +163,11 @@ impl Recorder {
 
     /// Takes a wait.
     pub fn take_wait(&mut self, named: &NamedWait) {
-        let [_, _, end_ns] = named.wait.times;
-        if !self.has_waits() || end_ns < self.begun_ns {
+        if !self.has_waits() {
             return;
         }
-        self.gathered.keep(Kind::Wait, || {
+        let [_, _, end_ns] = named.wait.times;
+        self.keep(Kind::Wait, end_ns, || {
             Recorded::Wait(Box::new(RecordedWait {
                 wait: named.wait.clone(),
                 spans: named.spans.clone(),
@@ -191,17 +191,13 @@ impl Recorder {
         let Some(recorded) = Recorded::of(named) else {
             return;
         };
-        let at_ns = match &recorded {
-            Recorded::Sample(sample) => sample.ts_ns,
-            Recorded::SpanEnd(end) => end.end_ns,
-            _ => u64::MAX,
+        let (kind, at_ns) = match &recorded {
+            Recorded::Sample(sample) if sample.is_outside() => (Kind::Outside, sample.ts_ns),
+            Recorded::Sample(sample) => (Kind::Call, sample.ts_ns),
+            Recorded::SpanEnd(end) => (Kind::Call, end.end_ns),
+            _ => return,
         };
-        if at_ns < self.begun_ns {
-            return;
-        }
-        let is_outside = matches!(&recorded, Recorded::Sample(sample) if sample.is_outside());
-        let kind = if is_outside { Kind::Outside } else { Kind::Call };
-        self.gathered.keep(kind, || recorded);
+        self.keep(kind, at_ns, || recorded);
     }
 
     /// Takes a sample that was taken at an event.
@@ -222,19 +218,13 @@ impl Recorder {
             AtEvent::Sample(sample, _) => sample.ts_ns,
             AtEvent::Weight(weight) => weight.ts_ns,
         };
-        if at_ns < self.begun_ns {
-            return;
-        }
-        self.gathered.keep(Kind::AtEvent, || {
+        self.keep(Kind::AtEvent, at_ns, || {
             Recorded::AtEvent(Box::new(RecordedAtEvent { event, what }))
         });
     }
 
     /// Takes a line that was reached.
     pub fn take_reached(&mut self, hit: &Hit, look: RecordedLook) {
-        if hit.ts_ns < self.begun_ns {
-            return;
-        }
         let reached = RecordedReached {
             tgid: hit.tgid,
             tid: hit.tid,
@@ -243,16 +233,19 @@ impl Recorder {
             parent: hit.parent,
             joined: hit.joined,
         };
-        self.gathered
-            .keep(Kind::Call, || Recorded::Reached(reached, look));
+        self.keep(Kind::Call, hit.ts_ns, || Recorded::Reached(reached, look));
     }
 
     /// Takes a call that ended, with what was looked at where it began.
     pub fn take_call(&mut self, end: &SpanEnd, look: RecordedLook) {
-        if end.end_ns < self.begun_ns {
-            return;
+        self.keep(Kind::Call, end.end_ns, || Recorded::Call(*end, look));
+    }
+
+    /// Keeps a record of a time, unless that was before.
+    fn keep(&mut self, kind: Kind, at_ns: u64, record: impl FnOnce() -> Recorded) {
+        if at_ns >= self.begun_ns {
+            self.gathered.keep(kind, record);
         }
-        self.gathered.keep(Kind::Call, || Recorded::Call(*end, look));
     }
 
     /// Hands over what came since the batch before.
