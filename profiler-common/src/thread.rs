@@ -1,6 +1,11 @@
 //! What is kept of a thread: its stack of open spans, and since when it is off the CPU.
 
-use crate::{assert_layout, limits::MAX_DEPTH, probe::ProbeId};
+use crate::{
+    admission::{Image, Rights},
+    assert_layout,
+    limits::MAX_DEPTH,
+    probe::ProbeId,
+};
 
 /// One open span of a thread.
 #[repr(C)]
@@ -117,19 +122,23 @@ pub struct ThreadState {
     pub sequence: u32,
     /// 1 while a program changes which spans are open: what it calls of the kernel must not, meanwhile.
     pub busy: u32,
-    /// Changes of admissions so far when the thread's process was last found admitted with any rights; 0 where it was not.
+    /// Changes of admissions so far when the thread's process was last found admitted; 0 where it was not.
     pub admitted_at: u64,
     /// `CLOCK_MONOTONIC` when the target's thread last went on: behind what samples, stacks and waits that its spans were
     /// told of took of it. 0 before the first of them.
     pub resumed_ns: u64,
     /// How many of the spans, outermost first, were told of what was taken then.
     pub resumed_depth: u32,
-    /// 0.
-    pub zero: u32,
+    /// 1 where the process was found admitted with any rights, else 0: then it is so while the thread is as follows.
+    pub any_rights: u32,
+    /// The program that it was found admitted with.
+    pub image: Image,
+    /// Its rights then.
+    pub rights: Rights,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 40 + 56 * MAX_DEPTH,
+assert_layout!(ThreadState, size 112 + 56 * MAX_DEPTH,
     depth at 0, pending_returns at 4, sequence at 8, busy at 12, admitted_at at 16, resumed_ns at 24,
-    resumed_depth at 32, zero at 36, spans at 40);
+    resumed_depth at 32, any_rights at 36, image at 40, rights at 64, spans at 112);

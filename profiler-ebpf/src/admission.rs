@@ -3,7 +3,7 @@
 //! The comparison is with the process itself, and not with what events told of it: those come when a new program's memory
 //! and users are in force already, can be missed, and say little of a number that is used again.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel,
@@ -30,18 +30,59 @@ pub fn is_admitted() -> bool {
     admits(task, task::process()) != 0
 }
 
-/// As [`is_admitted`], for the programs at the target's own code, which run most often. A thread keeps the answer where that holds
-/// whatever the process becomes, until the daemon changes an admission.
+/// As [`is_admitted`], for the programs at the target's own code, which run most often.
 #[inline(always)]
 pub fn is_thread_admitted() -> bool {
-    let Some(state) = task::stored_state() else {
-        return is_admitted();
+    admitted_thread().is_some()
+}
+
+/// The current thread, if [`is_thread_admitted`]: its state where that is in its own storage, else null.
+///
+/// A thread keeps what it was admitted as until the daemon changes an admission. It is of one process all its life, so that what can
+/// change without the daemon is which program it runs, and with what rights: these it is asked for each time, unless they may be any.
+#[inline(always)]
+pub fn admitted_thread() -> Option<*mut ThreadState> {
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task = unsafe { bpf_get_current_task_btf() };
+    let Some(state) = task::stored_state_of(task) else {
+        return is_admitted().then_some(ptr::null_mut());
     };
     // Read before the admission is: the daemon raises it behind its change, so what is kept is never newer than what was read.
     let changes = changes();
     // SAFETY: a live map value that only this thread writes.
-    let admitted_at = unsafe { (&raw const (*state).admitted_at).read_volatile() };
-    admitted_at != 0 && admitted_at == changes || is_admitted_now(state, changes) != 0
+    let is_as_kept = unsafe {
+        let admitted_at = (&raw const (*state).admitted_at).read_volatile();
+        admitted_at != 0
+            && admitted_at == changes
+            && ((&raw const (*state).any_rights).read_volatile() != 0 || is_as_kept(task.cast(), state))
+    };
+    (is_as_kept || is_admitted_now(state, changes) != 0).then_some(state)
+}
+
+/// Whether a thread runs the program, and has the rights, that its own state says it was admitted with. No function of its own, as
+/// calls are what costs most of this.
+#[inline(always)]
+unsafe fn is_as_kept(task: *mut c_void, state: *const ThreadState) -> bool {
+    // SAFETY: the caller's task and live map value.
+    unsafe {
+        let credentials = credentials_of(task);
+        let rights = &raw const (*state).rights;
+        // One jump, as in `has_rights`: what is in common would take the stack of `admits` beyond its limit.
+        let users = word(credentials, maps::user_offset()) ^ (*rights).user
+            | word(credentials, maps::effective_user_offset()) ^ (*rights).effective_user
+            | word(credentials, maps::saved_user_offset()) ^ (*rights).saved_user
+            | word(credentials, maps::group_offset()) ^ (*rights).group
+            | word(credentials, maps::effective_group_offset()) ^ (*rights).effective_group
+            | word(credentials, maps::saved_group_offset()) ^ (*rights).saved_group
+            | dumpable_of(task) ^ (*rights).dumpable;
+        let others = u64::from(users)
+            | permitted_of(credentials) ^ (*rights).permitted
+            | execs_of(task) ^ (*state).image.execs;
+        // The verifier has pointers compared, and nothing else.
+        others == 0
+            && memory_of(task) == (*state).image.memory
+            && long(credentials, maps::user_namespace_offset()) == (*rights).user_namespace
+    }
 }
 
 /// Asks, and keeps the answer. A function of its own for its share of the stack.
@@ -49,10 +90,23 @@ pub fn is_thread_admitted() -> bool {
 fn is_admitted_now(state: *mut ThreadState, changes: u64) -> u32 {
     // SAFETY: the helper takes nothing, and gives the current task.
     let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
-    let flags = admits(task, task::process());
-    if u64::from(flags) & Admission::ANY_RIGHTS != 0 {
-        // SAFETY: the caller's live map value.
-        unsafe { (&raw mut (*state).admitted_at).write_volatile(changes) };
+    let tgid = task::process();
+    let flags = admits(task, tgid);
+    if flags != 0
+        && let Some(admission) = ADMISSIONS.get_ptr_mut(tgid)
+    {
+        // SAFETY: live map values.
+        unsafe {
+            let any_rights = u64::from(flags) & Admission::ANY_RIGHTS != 0;
+            (&raw mut (*state).admitted_at).write_volatile(0);
+            (*state).any_rights = any_rights.into();
+            (*state).image = (*admission).image;
+            (*state).rights = (*admission).rights;
+            // The daemon may have written others by now, which nobody has been admitted with yet: what is kept is what the thread is.
+            if any_rights || is_as_kept(task, state) {
+                (&raw mut (*state).admitted_at).write_volatile(changes);
+            }
+        }
     }
     flags
 }

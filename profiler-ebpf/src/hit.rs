@@ -342,7 +342,7 @@ pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
 fn open_span(ctx: *mut c_void, cookie: Cookie) {
     let registers = Registers::new(ctx);
     let (stack_pointer, address) = (registers.stack_pointer(), registers.instruction_pointer());
-    span::enter(cookie, stack_pointer, address);
+    span::enter(ptr::null_mut(), cookie, stack_pointer, address);
 }
 
 /// Whether all that is required of values holds.

@@ -7,7 +7,7 @@
 //! Their working memory is the CPU's, see `place.rs`. They may interrupt a program of the thread that is at a probe of the
 //! target: see `span.rs`.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_get_smp_processor_id, bpf_probe_read_kernel,
@@ -105,7 +105,7 @@ unsafe fn open(
             }
         }
         let address = Registers::new(ctx).instruction_pointer();
-        span::enter(cookie, stack_pointer, address);
+        span::enter(ptr::null_mut(), cookie, stack_pointer, address);
         if !span::is_innermost(cookie.probe(), stack_pointer) {
             return false;
         }
@@ -149,7 +149,7 @@ fn exit(ctx: *mut c_void, cookie: Cookie, is_the_one: impl Fn(bool) -> bool) {
     if let Some(opened) = span::innermost(cookie.probe(), stack_pointer)
         && is_the_one(opened == stack_pointer)
     {
-        span::exit(ctx, cookie, opened, 0);
+        span::exit(ptr::null_mut(), ctx, cookie, opened, 0);
     }
 }
 

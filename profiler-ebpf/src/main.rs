@@ -80,11 +80,12 @@ use crate::registers::Registers;
 /// A function is entered.
 #[uprobe]
 pub fn span_entry(ctx: ProbeContext) -> u32 {
-    if !admission::is_thread_admitted() {
+    let Some(thread) = admission::admitted_thread() else {
         return 0;
-    }
+    };
     let registers = Registers::new(ctx.as_ptr());
     span::enter(
+        thread,
         task::cookie(ctx.as_ptr()),
         registers.stack_pointer(),
         registers.instruction_pointer(),
@@ -97,8 +98,9 @@ pub fn span_entry(ctx: ProbeContext) -> u32 {
 pub fn span_entry_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if admission::is_thread_admitted() {
+    if let Some(thread) = admission::admitted_thread() {
         span::enter(
+            thread,
             cookie,
             step::stack_pointer_at_site(registers, cookie),
             step::address_of_site(registers, cookie),
@@ -129,12 +131,13 @@ pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
 /// A function returned through the kernel's return probe.
 #[uretprobe]
 pub fn span_return(ctx: RetProbeContext) -> u32 {
-    if !admission::is_thread_admitted() {
+    let Some(thread) = admission::admitted_thread() else {
         return 0;
-    }
+    };
     let registers = Registers::new(ctx.as_ptr());
     // The return address has been popped: at entry the stack pointer was one word lower.
     span::exit(
+        thread,
         ctx.as_ptr(),
         task::cookie(ctx.as_ptr()),
         registers.stack_pointer().wrapping_sub(8),
@@ -150,10 +153,11 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     if step::takes_branch(registers, cookie)
         && step::leaves_function(registers, cookie)
-        && admission::is_thread_admitted()
+        && let Some(thread) = admission::admitted_thread()
         && !span::is_of_another_caller(cookie, registers.stack_pointer())
     {
         span::exit(
+            thread,
             ctx.as_ptr(),
             cookie,
             registers.stack_pointer(),
@@ -169,10 +173,11 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie)
-        && admission::is_thread_admitted()
+        && let Some(thread) = admission::admitted_thread()
         && !span::is_of_another_caller(cookie, step::stack_pointer_at_site(registers, cookie))
     {
         span::exit(
+            thread,
             ctx.as_ptr(),
             cookie,
             step::stack_pointer_at_site(registers, cookie),

@@ -3,7 +3,7 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
-    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, task_struct},
     btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, Queue, RingBuf},
     helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get},
     macros::btf_map,
@@ -383,21 +383,30 @@ impl<T> TaskStorage<T> {
     /// The current thread's value; null where it has none.
     #[inline(always)]
     pub fn current(&'static self) -> *mut T {
-        self.of_current(0)
+        // SAFETY: the helper takes nothing.
+        self.of(unsafe { bpf_get_current_task_btf() })
+    }
+
+    /// The same, of the current task.
+    #[inline(always)]
+    pub fn of(&'static self, current: *mut task_struct) -> *mut T {
+        self.get(current, 0)
     }
 
     /// The same, made of zeroes where there is none; null where that cannot be had.
     #[inline(always)]
     pub fn current_or_new(&'static self) -> *mut T {
         const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
-        self.of_current(BPF_LOCAL_STORAGE_GET_F_CREATE)
+        // SAFETY: the helper takes nothing.
+        self.get(
+            unsafe { bpf_get_current_task_btf() },
+            BPF_LOCAL_STORAGE_GET_F_CREATE,
+        )
     }
 
     #[inline(always)]
-    fn of_current(&'static self, flags: u64) -> *mut T {
+    fn get(&'static self, current: *mut task_struct, flags: u64) -> *mut T {
         // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
-        unsafe {
-            bpf_task_storage_get(handle(self), bpf_get_current_task_btf(), ptr::null_mut(), flags).cast()
-        }
+        unsafe { bpf_task_storage_get(handle(self), current, ptr::null_mut(), flags).cast() }
     }
 }

@@ -182,7 +182,7 @@ fn enter(registers: *mut c_void, cookie: Cookie) {
                 return;
             }
         }
-        span::enter(cookie, stack_pointer, 0);
+        span::enter(ptr::null_mut(), cookie, stack_pointer, 0);
         if (*slot).flags & HitSlot::RECORD == 0 || !hit::may_record(slot) {
             return;
         }
@@ -209,7 +209,13 @@ fn leave(cookie: Cookie) {
     };
     // SAFETY: the task is the current one. What the call returns is in its registers by now.
     let registers = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) };
-    span::exit(registers as *mut c_void, cookie, stack_pointer, 0);
+    span::exit(
+        ptr::null_mut(),
+        registers as *mut c_void,
+        cookie,
+        stack_pointer,
+        0,
+    );
 }
 
 /// The working memory at a system call: the thread's own, which no other program is at.

@@ -38,9 +38,10 @@ use crate::{atomic, emit, gate, histogram, hit, maps::PROBES, registers::Registe
 /// that a return probe is pending on that very stack slot.
 const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
-/// Opens a span. A function of its own for its share of the stack.
+/// Opens a span of the current thread, whose state may be given by who has looked it up already; else null. A function of its own
+/// for its share of the stack.
 #[inline(never)]
-pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
+pub fn enter(known: *mut ThreadState, cookie: Cookie, stack_pointer: u64, address: u64) {
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
@@ -53,7 +54,9 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         // SAFETY: as above.
         unsafe { atomic::add(&raw mut (*slot).entries, 1) };
     }
-    let state = if requires == 0 {
+    let state = if !known.is_null() {
+        Some(known)
+    } else if requires == 0 {
         task::state_or_new()
     } else {
         task::state()
@@ -270,9 +273,9 @@ fn returns_to_another_caller(cookie: Cookie, stack_pointer: u64) -> bool {
     true
 }
 
-/// Ends the span that was opened at this stack pointer. `address` is that of the site.
+/// Ends the span that was opened at this stack pointer. `known` is as of [`enter`]; `address` is that of the site.
 #[inline(always)]
-pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) {
+pub fn exit(known: *mut ThreadState, ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) {
     if cookie.flags() & Cookie::CALL_SITE != 0 && !has_just_returned(stack_pointer, address) {
         // The instruction was reached by another way: without the call, or from where an exception was caught.
         return;
@@ -287,7 +290,12 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
-    let Some(state) = task::state() else {
+    let state = if known.is_null() {
+        task::state()
+    } else {
+        Some(known)
+    };
+    let Some(state) = state else {
         // SAFETY: a live map value.
         unsafe { count_unmatched(slot, cookie) };
         return;

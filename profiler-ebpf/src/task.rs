@@ -2,11 +2,14 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::{
-    bpf_probe_read_kernel, bpf_probe_read_user,
-    generated::{
-        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf,
-        bpf_map_update_elem, bpf_task_pt_regs,
+use aya_ebpf::{
+    bindings::task_struct,
+    helpers::{
+        bpf_probe_read_kernel, bpf_probe_read_user,
+        generated::{
+            bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf,
+            bpf_map_update_elem, bpf_task_pt_regs,
+        },
     },
 };
 use profiler_common::{probe::Cookie, thread::ThreadState};
@@ -118,6 +121,12 @@ pub fn state_of(thread: u32) -> Option<*mut ThreadState> {
 #[inline(always)]
 pub fn stored_state() -> Option<*mut ThreadState> {
     present(THREADS.current())
+}
+
+/// The same, of the current task.
+#[inline(always)]
+pub fn stored_state_of(current: *mut task_struct) -> Option<*mut ThreadState> {
+    present(THREADS.of(current))
 }
 
 /// The current thread's open spans, made if there are none yet.
