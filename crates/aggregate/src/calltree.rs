@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 /// Nodes that a tree may have. New stacks beyond it become [`CallTree::other`], counted.
 pub const MAX_NODES: usize = 1 << 18;
 
@@ -45,7 +47,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct CallTree {
     nodes: Vec<Node>,
-    ids: HashMap<Node, NodeId>,
+    ids: HashMap<Node, NodeId, RandomState>,
     max_nodes: usize,
     folded: u64,
 }
@@ -75,7 +77,7 @@ impl CallTree {
             complete,
         };
         let nodes = vec![other(true), other(false)];
-        let ids = HashMap::from([(nodes[0], OTHER_COMPLETE), (nodes[1], OTHER_INCOMPLETE)]);
+        let ids = HashMap::from_iter([(nodes[0], OTHER_COMPLETE), (nodes[1], OTHER_INCOMPLETE)]);
         Self {
             nodes,
             ids,

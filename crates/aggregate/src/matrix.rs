@@ -35,13 +35,39 @@ impl<N: AddAssign> AddAssign for Cell<N> {
     }
 }
 
-/// What was sampled in calls whose durations lie in one bucket.
+/// What was sampled in calls whose durations lie in one bucket. It is small: an hour has millions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketCell {
+    weight: u64,
+    samples: u32,
+    bucket: u16,
+}
+
+impl BucketCell {
+    /// What was sampled in a bucket; `None` where there are more buckets or samples than there can be.
+    #[must_use]
+    pub fn new(bucket: usize, cell: Cell<u64>) -> Option<Self> {
+        Some(Self {
+            weight: cell.weight,
+            samples: cell.samples.try_into().ok()?,
+            bucket: bucket.try_into().ok()?,
+        })
+    }
+
     /// The bucket.
-    pub bucket: usize,
+    #[must_use]
+    pub fn bucket(self) -> usize {
+        self.bucket.into()
+    }
+
     /// What was sampled.
-    pub cell: Cell<u64>,
+    #[must_use]
+    pub fn cell(self) -> Cell<u64> {
+        Cell {
+            weight: self.weight,
+            samples: self.samples.into(),
+        }
+    }
 }
 
 /// A node's weights: time and samples whose innermost frame it is.
@@ -291,8 +317,8 @@ impl Matrix<u64> {
         let known = self.row_mut(node).len();
         let cells = lists.iter().copied().flatten();
         if lists.iter().map(|cells| cells.len()).sum::<usize>() < known / CELLS_PER_SEARCH {
-            for BucketCell { bucket, cell } in cells {
-                self.add(node, *bucket, *cell);
+            for ended in cells {
+                self.add(node, ended.bucket(), ended.cell());
             }
             return;
         }
@@ -302,14 +328,14 @@ impl Matrix<u64> {
         for (at, (bin, _)) in row.iter().enumerate() {
             self.places[usize::from(*bin)] = at as u16;
         }
-        for BucketCell { bucket, cell } in cells {
-            let bin = self.bin(node, *bucket);
+        for ended in cells {
+            let bin = self.bin(node, ended.bucket());
             let place = &mut self.places[usize::from(bin)];
             match row.get_mut(usize::from(*place)) {
-                Some((of, sum)) if *of == bin => *sum += *cell,
+                Some((of, sum)) if *of == bin => *sum += ended.cell(),
                 _ => {
                     *place = row.len() as u16;
-                    row.push((bin, *cell));
+                    row.push((bin, ended.cell()));
                 }
             }
         }

@@ -17,8 +17,8 @@ pub trait AgingMatrix {
 
     /// As [`Self::add`], for cells of one node, which may come in several lists.
     fn add_row(&mut self, now_ns: u64, node: NodeId, lists: &[&[BucketCell]], tree: &CallTree) {
-        for BucketCell { bucket, cell } in lists.iter().copied().flatten() {
-            self.add(now_ns, node, *bucket, *cell, tree);
+        for ended in lists.iter().copied().flatten() {
+            self.add(now_ns, node, ended.bucket(), ended.cell(), tree);
         }
     }
 

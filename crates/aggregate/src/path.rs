@@ -71,6 +71,8 @@ impl AddAssign for Dropped {
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     steps: Vec<Step>,
+    /// One of them waits for another.
+    joins: bool,
     step_of: HashMap<ProbeId, usize, RandomState>,
     waiting: HashMap<SpanKey, Waiting<T>, RandomState>,
     /// Things that wait.
@@ -93,6 +95,7 @@ impl<T> Path<T> {
     pub fn new(steps: impl IntoIterator<Item = (Vec<ProbeId>, bool)>, weigh: fn(&T) -> u64) -> Self {
         let mut path = Self {
             steps: Vec::new(),
+            joins: false,
             step_of: HashMap::default(),
             waiting: HashMap::default(),
             count: 0,
@@ -113,6 +116,7 @@ impl<T> Path<T> {
                 band: asks.then_some(NOTHING),
                 is_joined,
             });
+            path.joins |= is_joined;
             is_joined |= asks;
         }
         path
@@ -138,7 +142,7 @@ impl<T> Path<T> {
     /// Whether what such a probe sees waits for a span around it.
     #[must_use]
     pub fn is_joined(&self, probe: ProbeId) -> bool {
-        self.step(probe).is_some_and(|step| step.is_joined)
+        self.joins && self.step(probe).is_some_and(|step| step.is_joined)
     }
 
     fn step(&self, probe: ProbeId) -> Option<&Step> {
@@ -212,6 +216,9 @@ impl<T> Path<T> {
     /// Takes the end of a span; gives what waited for it and waits for nothing more.
     #[must_use]
     pub fn span_end(&mut self, end: &SpanEnd) -> Vec<T> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
         let Some(&Step { band, is_joined }) = self.step(end.probe) else {
             return Vec::new();
         };

@@ -77,16 +77,41 @@ impl Threads {
         if told_ns == 0 { self.usual_ns } else { told_ns }
     }
 
-    /// A thread, and when a record of it is expected that stands for so long a time.
-    fn of(&mut self, thread: u32, weight_ns: u64) -> (&mut Thread, i64) {
-        match self.by_number.entry(thread) {
+    /// A thread, when a record of it is expected that stands for so long a time, and when the record before was.
+    fn of(&mut self, thread: u32, weight_ns: u64) -> OfThread<'_> {
+        let Self {
+            now_ns, by_number, ..
+        } = self;
+        let (thread, expected_ns) = match by_number.entry(thread) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
                 let expected_ns = known.last_ns.wrapping_add(weight_ns.cast_signed());
                 (known, expected_ns)
             }
-            Entry::Vacant(new) => (new.insert(Thread::default()), self.now_ns),
+            Entry::Vacant(new) => (new.insert(Thread::default()), *now_ns),
+        };
+        OfThread {
+            thread,
+            expected_ns,
+            now_ns,
         }
+    }
+}
+
+/// What is known of a thread, and where a record of it is in time.
+struct OfThread<'a> {
+    thread: &'a mut Thread,
+    /// When a record of it is expected.
+    expected_ns: i64,
+    /// When the record before was, of whichever thread.
+    now_ns: &'a mut i64,
+}
+
+impl OfThread<'_> {
+    /// The next record is of this time; how long after the one before.
+    fn is_at(&mut self, now_ns: i64) -> i64 {
+        self.thread.last_ns = now_ns;
+        now_ns.wrapping_sub(std::mem::replace(self.now_ns, now_ns))
     }
 }
 
@@ -147,9 +172,11 @@ impl ColumnWriter {
             system_call,
         } = sample;
         let now_ns = threads.now_ns.wrapping_add(*after_ns);
-        let (of_thread, expected_ns) = threads.of(*thread, threads.weight(*weight_ns));
+        let mut of = threads.of(*thread, threads.weight(*weight_ns));
         columns.threads.push(*thread);
-        columns.after_ns.push(now_ns.wrapping_sub(expected_ns));
+        columns.after_ns.push(now_ns.wrapping_sub(of.expected_ns));
+        of.is_at(now_ns);
+        let of_thread = of.thread;
         columns.weights_ns.push(*weight_ns);
         columns.continues.push(*continues);
         columns.span_counts.push(number(spans.len()));
@@ -175,8 +202,6 @@ impl ColumnWriter {
             }
         }
         of_thread.spans.truncate(spans.len());
-        of_thread.last_ns = now_ns;
-        threads.now_ns = now_ns;
         let place = Place {
             function: *function_node,
             line: *line_node,
@@ -219,9 +244,11 @@ fn pack_end(end: &v1::RecordedSpanEnd, threads: &mut Threads, columns: &mut v1::
         hits,
     } = end;
     let now_ns = threads.now_ns.wrapping_add(*after_ns);
-    let (of_thread, expected_ns) = threads.of(*thread, 0);
+    let mut of = threads.of(*thread, 0);
     columns.threads.push(*thread);
-    columns.after_ns.push(now_ns.wrapping_sub(expected_ns));
+    columns.after_ns.push(now_ns.wrapping_sub(of.expected_ns));
+    of.is_at(now_ns);
+    let of_thread = of.thread;
     let began_ns = now_ns.wrapping_sub(duration_ns.cast_signed());
     let known = of_thread
         .spans
@@ -242,8 +269,6 @@ fn pack_end(end: &v1::RecordedSpanEnd, threads: &mut Threads, columns: &mut v1::
     columns.end_gates.push(*gates);
     columns.end_hits.push(*hits);
     of_thread.sequence = *sequence;
-    of_thread.last_ns = now_ns;
-    threads.now_ns = now_ns;
 }
 
 /// Moves nodes into columns, where their numbers follow one another.
@@ -342,46 +367,60 @@ impl ColumnReader {
     ///
     /// # Errors
     /// Where they contradict each other.
-    pub fn unpack(
+    pub fn unpack(&mut self, message: &mut v1::WatchRecordsResponse) -> Result<(), Damaged> {
+        let mut records = self.records(message, Unpacked::Records)?;
+        let mut all = Vec::with_capacity(records.left);
+        while let Some(told) = records.next() {
+            let record = match told? {
+                ColumnRecord::Sample(sample, spans) => Some(Record::Sample(v1::RecordedSample {
+                    spans: spans.iter().collect(),
+                    ..sample
+                })),
+                ColumnRecord::Record(record) => record,
+            };
+            all.push(v1::Record { record });
+        }
+        message.records = all;
+        Ok(())
+    }
+
+    /// Moves the nodes of the next message out of columns; gives its records, which come out one by one.
+    ///
+    /// # Errors
+    /// Where nodes and places contradict each other, and where there are too many.
+    pub fn records(
         &mut self,
         message: &mut v1::WatchRecordsResponse,
         unpacked: Unpacked,
-    ) -> Result<(), Damaged> {
+    ) -> Result<Records<'_>, Damaged> {
         if message.begins_anew {
             self.places.clear();
         }
-        let Some(mut columns) = message.columns.take() else {
-            return Ok(());
-        };
-        unpack_nodes(&mut columns, &mut message.nodes)?;
-        self.tell_places(&mut columns)?;
-        if unpacked == Unpacked::Told {
-            return Ok(());
+        let mut columns = message.columns.take();
+        if let Some(columns) = &mut columns {
+            unpack_nodes(columns, &mut message.nodes)?;
+            self.tell_places(columns)?;
         }
         let others = std::mem::take(&mut message.records);
-        let records = match columns.kinds.len() {
+        let columns = columns.filter(|_| unpacked == Unpacked::Records);
+        let Some(mut columns) = columns else {
+            return Ok(Records::without_columns(others));
+        };
+        let left = match columns.kinds.len() {
             0 => columns.threads.len(),
             records => records,
         };
-        if records > MAX_RECORDS || columns.kinds.is_empty() && !others.is_empty() {
+        if left > MAX_RECORDS || columns.kinds.is_empty() && !others.is_empty() {
             return Err(Damaged);
         }
-        message.records.reserve_exact(records);
         let kinds = std::mem::take(&mut columns.kinds);
-        let mut kinds = kinds.into_iter();
-        let mut others = others.into_iter();
         let threads = Threads::of_message(message);
-        let mut unpacking = Unpacking::of(columns, threads, &self.places);
-        for _ in 0..records {
-            let record = match kinds.next().unwrap_or(SAMPLE) {
-                SAMPLE => Some(Record::Sample(unpacking.sample()?)),
-                END => Some(Record::SpanEnd(unpacking.end()?)),
-                _ => others.next().ok_or(Damaged)?.record,
-            };
-            message.records.push(v1::Record { record });
-        }
-        message.records.extend(others);
-        Ok(())
+        Ok(Records {
+            left,
+            kinds: kinds.into_iter(),
+            others: others.into_iter(),
+            unpacking: Some(Unpacking::of(columns, threads, &self.places)),
+        })
     }
 
     fn tell_places(&mut self, columns: &mut v1::RecordColumns) -> Result<(), Damaged> {
@@ -427,6 +466,81 @@ fn unpack_nodes(columns: &mut v1::RecordColumns, nodes: &mut Vec<v1::RecordedNod
         });
     }
     Ok(())
+}
+
+/// A record that came out of columns.
+pub enum ColumnRecord<'a> {
+    /// A sample without its spans, and these.
+    Sample(v1::RecordedSample, Spans<'a>),
+    /// Another record; `None` of a kind that a newer version writes.
+    Record(Option<Record>),
+}
+
+/// Spans of a sample.
+pub struct Spans<'a> {
+    known: &'a [Known],
+    /// When the sample was taken.
+    now_ns: i64,
+}
+
+impl Spans<'_> {
+    /// They, outermost first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = v1::RecordedSpan> {
+        self.known.iter().map(|span| v1::RecordedSpan {
+            probe: span.probe,
+            sequence: span.sequence,
+            before_ns: self.now_ns.wrapping_sub(span.began_ns),
+            gates: span.gates,
+        })
+    }
+}
+
+/// The records of a message, in order.
+pub struct Records<'a> {
+    /// Those that come yet, but for those behind the last in columns.
+    left: usize,
+    kinds: std::vec::IntoIter<u8>,
+    /// Those that are not in columns.
+    others: std::vec::IntoIter<v1::Record>,
+    unpacking: Option<Unpacking<'a>>,
+}
+
+impl Records<'_> {
+    fn without_columns(others: Vec<v1::Record>) -> Self {
+        Self {
+            left: 0,
+            kinds: Vec::new().into_iter(),
+            others: others.into_iter(),
+            unpacking: None,
+        }
+    }
+
+    /// How many come yet, at least.
+    pub fn len(&self) -> usize {
+        self.left.max(self.others.len())
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> Option<Result<ColumnRecord<'_>, Damaged>> {
+        let Some(left) = self.left.checked_sub(1) else {
+            let other = self.others.next();
+            return other.map(|other| Ok(ColumnRecord::Record(other.record)));
+        };
+        self.left = left;
+        Some(self.packed())
+    }
+
+    fn packed(&mut self) -> Result<ColumnRecord<'_>, Damaged> {
+        let unpacking = self.unpacking.as_mut().ok_or(Damaged)?;
+        Ok(match self.kinds.next().unwrap_or(SAMPLE) {
+            SAMPLE => {
+                let (sample, spans) = unpacking.sample()?;
+                ColumnRecord::Sample(sample, spans)
+            }
+            END => ColumnRecord::Record(Some(Record::SpanEnd(unpacking.end()?))),
+            _ => ColumnRecord::Record(self.others.next().ok_or(Damaged)?.record),
+        })
+    }
 }
 
 /// Records on their way out of columns.
@@ -484,14 +598,17 @@ impl<'a> Unpacking<'a> {
         }
     }
 
-    fn sample(&mut self) -> Result<v1::RecordedSample, Damaged> {
+    /// The next sample, without its spans; and these.
+    fn sample(&mut self) -> Result<(v1::RecordedSample, Spans<'_>), Damaged> {
         let thread = self.threads.next()?;
         let weight_ns = self.weights_ns.next()?;
         let place = self.places.next()? as usize;
         let place = *self.known.get(place).ok_or(Damaged)?;
         let expected_weight_ns = self.threads_known.weight(weight_ns);
-        let (of_thread, expected_ns) = self.threads_known.of(thread, expected_weight_ns);
-        let now_ns = expected_ns.wrapping_add(self.after_ns.next()?);
+        let mut of = self.threads_known.of(thread, expected_weight_ns);
+        let now_ns = of.expected_ns.wrapping_add(self.after_ns.next()?);
+        let after_ns = of.is_at(now_ns);
+        let of_thread = of.thread;
         let count = self.span_counts.next()? as usize;
         self.spans = self.spans.saturating_add(count);
         if self.spans > MAX_SPANS {
@@ -516,33 +633,28 @@ impl<'a> Unpacking<'a> {
             of_thread.spans.push(known);
         }
         of_thread.spans.truncate(count);
-        let spans = of_thread.spans.iter().map(|span| v1::RecordedSpan {
-            probe: span.probe,
-            sequence: span.sequence,
-            before_ns: now_ns.wrapping_sub(span.began_ns),
-            gates: span.gates,
-        });
-        let spans = spans.collect();
-        of_thread.last_ns = now_ns;
-        let before_ns = std::mem::replace(&mut self.threads_known.now_ns, now_ns);
-        Ok(v1::RecordedSample {
+        let sample = v1::RecordedSample {
             thread,
-            after_ns: now_ns.wrapping_sub(before_ns),
+            after_ns,
             weight_ns,
             activity: place.activity,
             continues: self.continues.next()?,
             function_node: place.function,
             line_node: place.line,
             incomplete: place.incomplete,
-            spans,
+            spans: Vec::new(),
             system_call: place.system_call,
-        })
+        };
+        let known = &of_thread.spans;
+        Ok((sample, Spans { known, now_ns }))
     }
 
     fn end(&mut self) -> Result<v1::RecordedSpanEnd, Damaged> {
         let thread = self.threads.next()?;
-        let (of_thread, expected_ns) = self.threads_known.of(thread, 0);
-        let now_ns = expected_ns.wrapping_add(self.after_ns.next()?);
+        let mut of = self.threads_known.of(thread, 0);
+        let now_ns = of.expected_ns.wrapping_add(self.after_ns.next()?);
+        let after_ns = of.is_at(now_ns);
+        let of_thread = of.thread;
         let (probe, sequence, duration_ns) = match self.ends_known.next()? {
             0 => {
                 let sequence = self.end_sequences.next()?.cast_unsigned();
@@ -559,13 +671,11 @@ impl<'a> Unpacking<'a> {
             }
         };
         of_thread.sequence = sequence;
-        of_thread.last_ns = now_ns;
-        let before_ns = std::mem::replace(&mut self.threads_known.now_ns, now_ns);
         Ok(v1::RecordedSpanEnd {
             thread,
             probe,
             sequence,
-            after_ns: now_ns.wrapping_sub(before_ns),
+            after_ns,
             duration_ns,
             flags: self.end_flags.next()?,
             parent: self.end_parents.next()?,

@@ -20,7 +20,7 @@ use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Sta
 
 use super::{
     Also,
-    columns::{ColumnReader, Unpacked},
+    columns::{ColumnReader, ColumnRecord, Unpacked},
     counters::{self, RecordedCounts},
     events, values,
 };
@@ -200,6 +200,7 @@ impl Decoder {
         if message.begins_anew {
             *self = Self::new(self.by, self.also).from(self.from_ns);
         }
+        let mut columns = std::mem::take(&mut self.columns);
         let unpacked = if message.from_ns < self.from_ns || self.also == Some(Also::Syscalls) {
             message.records.clear();
             // They lie among records.
@@ -209,7 +210,7 @@ impl Decoder {
         } else {
             Unpacked::Records
         };
-        self.columns.unpack(&mut message, unpacked)?;
+        let mut told = columns.records(&mut message, unpacked)?;
         if self.is_too_much(&message) {
             return Err(Damaged);
         }
@@ -221,7 +222,6 @@ impl Decoder {
             threads,
             frames: new_frames,
             nodes,
-            records,
             calls,
             counters: named_counters,
             cost,
@@ -245,15 +245,12 @@ impl Decoder {
         let hits = if has_hits { hits } else { Vec::new() };
         let has_events = self.also == Some(Also::Events);
         let event_samples = if has_events { event_samples } else { Vec::new() };
+        let mut records = Vec::with_capacity(told.len());
+        while let Some(record) = told.next() {
+            records.push(self.record(record?, (&mut last_ns, weight_ns), frames)?);
+        }
+        self.columns = columns;
         let unknown = count_unknown(&records, &hits, &event_samples);
-        let records = (records.into_iter())
-            .map(|record| {
-                let known = record.record;
-                known
-                    .map(|record| self.record(record, (&mut last_ns, weight_ns), frames))
-                    .transpose()
-            })
-            .collect::<Result<Vec<Option<Recorded>>, _>>()?;
         if let Some(scope) = &scope {
             self.events = scope.events.iter().map(events::known).collect();
         }
@@ -349,30 +346,45 @@ impl Decoder {
         self.threads.get(&id).copied().ok_or(Damaged)
     }
 
-    /// Takes a record, by the time of the one before and the weight that most samples have.
+    /// Takes a record, by the time of the one before and the weight that most samples have; `None` of a kind that a newer version
+    /// writes.
     fn record(
         &mut self,
-        record: v1::record::Record,
+        record: ColumnRecord<'_>,
         (last_ns, usual_ns): (&mut u64, u64),
         frames: &mut Frames,
-    ) -> Result<Recorded, Damaged> {
+    ) -> Result<Option<Recorded>, Damaged> {
         Ok(match record {
-            v1::record::Record::Sample(sample) => {
-                Recorded::Sample(self.sample(&sample, (last_ns, usual_ns), frames)?)
+            ColumnRecord::Sample(sample, spans) => Some(Recorded::Sample(self.sample(
+                &sample,
+                spans.iter(),
+                (last_ns, usual_ns),
+                frames,
+            )?)),
+            ColumnRecord::Record(Some(v1::record::Record::Sample(sample))) => {
+                let spans = sample.spans.iter().copied();
+                Some(Recorded::Sample(self.sample(
+                    &sample,
+                    spans,
+                    (last_ns, usual_ns),
+                    frames,
+                )?))
             }
-            v1::record::Record::SpanEnd(end) => {
+            ColumnRecord::Record(Some(v1::record::Record::SpanEnd(end))) => {
                 let Thread { tgid, tid, .. } = self.thread(end.thread)?;
                 let end_ns = last_ns.saturating_add_signed(end.after_ns);
                 *last_ns = end_ns;
-                Recorded::SpanEnd(span_end(&end, (tgid, tid), end_ns))
+                Some(Recorded::SpanEnd(span_end(&end, (tgid, tid), end_ns)))
             }
+            ColumnRecord::Record(None) => None,
         })
     }
 
-    /// Takes a sample, by the time of the one before and the weight of those that tell none.
+    /// Takes a sample in these spans, by the time of the one before and the weight of those that tell none.
     pub(super) fn sample(
         &mut self,
         sample: &v1::RecordedSample,
+        spans: impl Iterator<Item = v1::RecordedSpan>,
         (last_ns, usual_ns): (&mut u64, u64),
         frames: &mut Frames,
     ) -> Result<RecordedSample, Damaged> {
@@ -398,7 +410,7 @@ impl Decoder {
             system_call: CallNumber::of_recorded(sample.system_call),
             task,
             complete: !sample.incomplete,
-            spans: spans(sample, ts_ns),
+            spans: spans.map(|open| span(&open, ts_ns)).collect(),
         })
     }
 
@@ -642,11 +654,11 @@ fn frame(frame: v1::Frame) -> Frame {
 
 /// Records, hits and samples of events of kinds that a newer version writes, which are passed over.
 fn count_unknown(
-    records: &[v1::Record],
+    records: &[Option<Recorded>],
     hits: &[v1::RecordedHit],
     event_samples: &[v1::RecordedEventSample],
 ) -> u64 {
-    let records = records.iter().filter(|record| record.record.is_none());
+    let records = records.iter().filter(|record| record.is_none());
     let hits = hits.iter().filter(|hit| hit.what.is_none());
     let event_samples = event_samples.iter().filter(|sample| sample.what.is_none());
     (records.count() + hits.count() + event_samples.count()) as u64

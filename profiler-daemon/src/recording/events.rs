@@ -58,7 +58,8 @@ impl Decoder {
         let what = match told.what {
             None => return Ok(None),
             Some(v1::recorded_event_sample::What::Sample(sample)) => {
-                AtEvent::Sample(self.sample(&sample, (last_ns, 0), frames)?, key)
+                let spans = sample.spans.iter().copied();
+                AtEvent::Sample(self.sample(&sample, spans, (last_ns, 0), frames)?, key)
             }
             Some(v1::recorded_event_sample::What::Weight(weight)) => {
                 let Thread { tgid, tid, .. } = self.thread(weight.thread)?;

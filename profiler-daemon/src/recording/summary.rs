@@ -28,7 +28,7 @@ use prost::Message as _;
 
 use super::{
     Offered, OfferedKind,
-    columns::{ColumnReader, ColumnWriter, Unpacked},
+    columns::{ColumnReader, ColumnWriter},
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT, ToldFrame},
 };
 use crate::{
@@ -623,13 +623,21 @@ pub struct Summary {
     /// None where calls are asked for.
     pub samples: SummedSamples,
     /// None where samples are asked for: all that was counted is the batch's.
-    pub moments: Vec<Moment>,
+    pub moments: Arc<[Moment]>,
 }
 
 /// What was counted until a time, since the moment before.
 pub struct Moment {
     pub to_ns: u64,
     pub calls: Vec<Counted>,
+}
+
+impl Moment {
+    /// How much memory it takes, about.
+    fn bytes(&self) -> usize {
+        let of_calls = |calls: &Counted| size_of_val(calls) + size_of_val(calls.ended.as_slice());
+        size_of_val(self) + self.calls.iter().map(of_calls).sum::<usize>()
+    }
 }
 
 /// A summary's message, read as far as it is the same for all questions.
@@ -645,7 +653,7 @@ pub struct Message {
 /// What a message tells.
 enum Told {
     Samples(ToldSamples),
-    Calls(Vec<v1::CallMoment>),
+    Calls(Arc<[Moment]>),
 }
 
 /// Samples that are summed up.
@@ -659,19 +667,17 @@ struct ToldSamples {
 impl Message {
     /// Reads the content of a chunk.
     pub fn read(kind: Kind, content: &[u8]) -> Result<Self, Damaged> {
-        let (of, told) = if kind == Kind::Samples {
+        let (of, mut told) = if kind == Kind::Samples {
             let mut samples = v1::SampleSummary::decode(content).map_err(|_| Damaged)?;
-            let told = samples.told.take();
+            let told = samples.told.take().ok_or(Damaged)?;
             (Told::Samples(ToldSamples::of(samples)?), told)
         } else {
             let calls = v1::CallSummary::decode(content).map_err(|_| Damaged)?;
-            if calls.moments.len() > MAX_MOMENTS {
-                return Err(Damaged);
-            }
-            (Told::Calls(calls.moments), calls.told)
+            let told = calls.told.ok_or(Damaged)?;
+            let moments = moments(calls.moments, told.from_ns, told.to_ns)?;
+            (Told::Calls(moments), told)
         };
-        let mut told = told.ok_or(Damaged)?;
-        ColumnReader::default().unpack(&mut told, Unpacked::Records)?;
+        ColumnReader::default().unpack(&mut told)?;
         let scope = decode::scope(told.scope.take().ok_or(Damaged)?)?;
         if !decode::are_frames(&told.frames) {
             return Err(Damaged);
@@ -712,8 +718,7 @@ impl Message {
                     + size_of_val::<[BucketCell]>(cells)
                     + open * size_of::<v1::SummaryOpen>()
             }
-            // Numbers in memory are larger than in messages, which have no more than some of each.
-            Told::Calls(moments) => 8 * moments.iter().map(prost::Message::encoded_len).sum::<usize>(),
+            Told::Calls(moments) => moments.iter().map(Moment::bytes).sum(),
         };
         let told = &self.told;
         let names: usize = (self.frames.iter())
@@ -780,8 +785,8 @@ impl Decoder {
         }
         batch.scope = Some(scope.clone());
         let (samples, moments) = match of {
-            Told::Samples(samples) => (self.samples(samples, batch.to_ns, frames)?, Vec::new()),
-            Told::Calls(told) => (SummedSamples::default(), moments(told, &batch)?),
+            Told::Samples(samples) => (self.samples(samples, batch.to_ns, frames)?, Arc::default()),
+            Told::Calls(moments) => (SummedSamples::default(), Arc::clone(moments)),
         };
         Ok(Summary {
             batch,
@@ -838,14 +843,17 @@ impl Decoder {
     }
 }
 
-/// What was counted when, in a batch's time.
-fn moments(told: &[v1::CallMoment], batch: &Batch) -> Result<Vec<Moment>, Damaged> {
-    let mut last_ns = batch.from_ns;
-    let moments = told.iter().map(|moment| {
+/// What was counted when, of a time.
+fn moments(told: Vec<v1::CallMoment>, from_ns: u64, to_ns: u64) -> Result<Arc<[Moment]>, Damaged> {
+    if told.len() > MAX_MOMENTS {
+        return Err(Damaged);
+    }
+    let mut last_ns = from_ns;
+    let moments = told.into_iter().map(|moment| {
         last_ns = last_ns.saturating_add(moment.after_ns);
-        let calls = moment.calls.iter().cloned().map(decode::counted);
+        let calls = moment.calls.into_iter().map(decode::counted);
         Ok(Moment {
-            to_ns: last_ns.min(batch.to_ns),
+            to_ns: last_ns.min(to_ns),
             calls: calls.collect::<Result<_, _>>()?,
         })
     });
@@ -858,7 +866,7 @@ fn total(rows: &[v1::SummaryRow], cells: &[BucketCell]) -> Option<Cell<u64>> {
         weight: open.weight_ns,
         samples: open.samples,
     });
-    let mut cells = cells.iter().map(|ended| ended.cell).chain(open);
+    let mut cells = cells.iter().map(|ended| ended.cell()).chain(open);
     cells.try_fold(Cell::default(), |sum: Cell<u64>, cell| {
         Some(Cell {
             weight: sum.weight.checked_add(cell.weight)?,
@@ -888,10 +896,8 @@ fn read_cells(told: &v1::SummaryCells, count: u32, cells: &mut Vec<BucketCell>) 
         if bucket >= BUCKETS {
             return Err(Damaged);
         }
-        cells.push(BucketCell {
-            bucket,
-            cell: cell(weight_ns, *samples)?,
-        });
+        let ended = BucketCell::new(bucket, cell(weight_ns, *samples)?);
+        cells.push(ended.ok_or(Damaged)?);
     }
     Ok(())
 }

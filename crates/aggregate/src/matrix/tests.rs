@@ -100,11 +100,11 @@ proptest! {
         let mut by_cell = Matrix::<u64>::with_limit(max_cells);
         for row in added.chunks(at_once) {
             let node = nodes[row[0].stack % 3];
-            let cells: Vec<_> = row.iter().map(|a| BucketCell { bucket: a.bucket, cell: a.cell }).collect();
+            let cells: Vec<_> = row.iter().map(|a| BucketCell::new(a.bucket, a.cell).unwrap()).collect();
             let lists = cells.split_at(cells.len() / 3);
             AgingMatrix::add_row(&mut by_row, 0, node, &[lists.0, lists.1], &tree);
-            for BucketCell { bucket, cell } in cells {
-                by_cell.add(node, bucket, cell);
+            for ended in cells {
+                by_cell.add(node, ended.bucket(), ended.cell());
             }
             // Room is made at the same times.
             if by_cell.is_over() {

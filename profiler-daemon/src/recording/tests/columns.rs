@@ -99,7 +99,7 @@ proptest! {
             writer.pack(&mut packed);
             let content = packed.encode_to_vec();
             let mut read = v1::WatchRecordsResponse::decode(content.as_slice()).unwrap();
-            reader.unpack(&mut read, Unpacked::Records).unwrap();
+            reader.unpack(&mut read).unwrap();
             prop_assert_eq!(&read, &message);
         }
     }
@@ -112,11 +112,11 @@ proptest! {
         let (mut writer, mut reader) = (ColumnWriter::default(), ColumnReader::default());
         for mut before in before {
             writer.pack(&mut before);
-            reader.unpack(&mut before, Unpacked::Told).unwrap();
+            reader.records(&mut before, Unpacked::Told).unwrap();
         }
         let mut packed = message.clone();
         writer.pack(&mut packed);
-        reader.unpack(&mut packed, Unpacked::Records).unwrap();
+        reader.unpack(&mut packed).unwrap();
         prop_assert_eq!(&packed, &message);
     }
 }
@@ -157,7 +157,7 @@ fn columns_that_contradict_each_other_are_damaged() {
             ..Default::default()
         },
     ] {
-        let read = ColumnReader::default().unpack(&mut with(columns.clone()), Unpacked::Records);
+        let read = ColumnReader::default().unpack(&mut with(columns.clone()));
         assert!(read.is_err(), "{columns:?}");
     }
 }

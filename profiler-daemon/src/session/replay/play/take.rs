@@ -61,7 +61,7 @@ impl Played {
             flame.summed(&samples);
         }
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
-        for moment in moments {
+        for moment in moments.iter() {
             moment.calls.iter().for_each(|calls| self.counts.add(calls));
             let calls = Calls {
                 counted: &self.counts.changed_by(&moment.calls),
