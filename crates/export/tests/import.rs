@@ -38,6 +38,14 @@ fn a_pprof_profile_is_read_as_it_was_written() {
 }
 
 #[test]
+fn of_perfs_own_file_the_reader_is_told_how_to_make_text() {
+    let mut file = b"PERFILE2".to_vec();
+    file.extend([0x68, 0, 0, 0, 0, 0, 0, 0]);
+    let refused = import::read(&file).unwrap_err().to_string();
+    assert!(refused.contains("perf script -i FILE"), "{refused}");
+}
+
+#[test]
 fn what_go_has_written_is_read() {
     if !has_program("go") {
         return;

@@ -138,6 +138,7 @@ impl Target {
             at_events_dropped: 0,
             cost: Cost::default(),
             ended: None,
+            room: None,
         }
     }
 
@@ -586,6 +587,7 @@ fn what_was_not_recorded_is_refused_with_what_was() {
     for (scope, words) in [
         ("g", "the recording is of `f`"),
         ("f/g", "`g` was not recorded there"),
+        ("f/g", "profiler record -p PID 'f/g' -o FILE"),
         ("f[n == 1]", "with other conditions on values"),
         ("f[", "a comparison is missing"),
     ] {

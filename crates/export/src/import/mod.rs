@@ -24,6 +24,9 @@ const MAX_BYTES: u64 = 1 << 28;
 /// How gzip's files begin (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// How perf's own files begin (`tools/perf/Documentation/perf.data-file-format.txt` of Linux).
+const PERF_DATA: &[u8; 8] = b"PERFILE2";
+
 /// Why bytes are no profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAProfile {
@@ -70,6 +73,11 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
 }
 
 fn read_plain(bytes: &[u8]) -> Result<Profile, NotAProfile> {
+    if bytes.starts_with(PERF_DATA) {
+        return Err(NotAProfile::new(
+            "it is perf's own file, which needs the binaries that were profiled: write the text of `perf script -i FILE` to a file, and read that",
+        ));
+    }
     if bytes.contains(&0) {
         return pprof::read(bytes);
     }

@@ -26,6 +26,11 @@ impl NewFile {
     /// Where it cannot be written, or another is in its place that may not be replaced.
     pub fn open(path: &Path, force: bool) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
+        if path == Path::new("-") {
+            return Err(Failure::usage(
+                "A recording cannot be written to standard output: it needs a regular file (./- for one of this name).",
+            ));
+        }
         match fs::symlink_metadata(path) {
             Ok(there) if there.is_file() && force => {}
             Ok(there) if there.is_file() => {
@@ -44,7 +49,7 @@ impl NewFile {
             Err(error) => return Err(failed(error)),
         }
         Ok(Self {
-            temporary: temporary(path).map_err(|error| failed(io::Error::from(error.kind())))?,
+            temporary: temporary(path).map_err(failed)?,
             path: path.to_owned(),
             force,
         })

@@ -78,7 +78,8 @@ pub fn steps(
             .get(number)
             .is_some_and(|known| known.place == step.place && known.conditions == step.conditions);
         if !is_recorded {
-            return Err(not_recorded(step, recorded, known.get(number)));
+            let asked = Scope { steps: asked.clone() };
+            return Err(not_recorded(step, &asked, recorded, known.get(number)));
         }
     }
     let last = asked.len().saturating_sub(1);
@@ -200,12 +201,18 @@ fn parsed(step: &RecordedStep) -> Result<Step, SessionError> {
     })
 }
 
-fn not_recorded(step: &Step, recorded: &RecordedScope, instead: Option<&Step>) -> SessionError {
+/// Why a step of the scope that is asked for cannot be shown.
+fn not_recorded(
+    step: &Step,
+    asked: &Scope,
+    recorded: &RecordedScope,
+    instead: Option<&Step>,
+) -> SessionError {
     let text = &recorded.text;
-    let what = if text.is_empty() {
-        "everything, without a scope".to_owned()
+    let (what, others) = if text.is_empty() {
+        ("everything, without a scope".to_owned(), "")
     } else {
-        format!("`{text}`")
+        (format!("`{text}`"), "only steps at its end can be left out, and ")
     };
     let is_condition = instead.is_some_and(|known| known.place == step.place);
     let message = if is_condition {
@@ -214,7 +221,7 @@ fn not_recorded(step: &Step, recorded: &RecordedScope, instead: Option<&Step>) -
         )
     } else {
         format!(
-            "`{step}` was not recorded there: the recording is of {what}; only steps at its end can be left out"
+            "`{step}` was not recorded there: the recording is of {what}; {others}it takes one of that: profiler record -p PID '{asked}' -o FILE"
         )
     };
     let reason = match step.place {

@@ -128,7 +128,8 @@ impl Played {
         let last = last.ok_or_else(|| {
             SessionError::new(
                 Reason::ArgumentInvalid,
-                "the recording has nothing to time: its scope does not end with a function or a call",
+                "the recording has nothing to time: its scope does not end with a function or a call; it takes a recording of one: \
+                 profiler record -p PID FUNCTION -o FILE",
             )
         })?;
         Ok(LatencyPicture {
