@@ -15,7 +15,7 @@ use super::{
     clients::{Clients, of},
     daemon::Daemon,
     fixture,
-    users::{OfNobody, Open, connect_as_owner_of_nobodys},
+    users::{OfNobody, Open, connect_as_nobody},
     verbs::{busy, unharmed},
 };
 
@@ -80,14 +80,14 @@ fn what_is_named_for_root_is_told_to_nobody_else() {
     let daemon = Daemon::start();
     let socket = daemon.socket.clone();
     // A thread of its own becomes the user. Not before it is needed: connections have to begin soon.
-    let connect = || std::thread::spawn(move || connect_as_owner_of_nobodys(&socket)).join();
+    let connect = || std::thread::spawn(move || connect_as_nobody(&socket, 1)).join();
     Runtime::new().unwrap().block_on(async {
         let root = UnixStream::connect(&daemon.socket).unwrap();
         let mut root = Clients::on(root).await;
         let roots = session_on(&mut root, target.pid()).await;
         let told = flame_until(&mut root, &roots, OF_ROOT).await;
         println!("root was told {told:?}");
-        let user = connect().unwrap();
+        let user = connect().unwrap().remove(0);
         let mut nobody = Clients::on(user).await;
         let session = session_on(&mut nobody, own.0.id()).await;
         let flame = flame_until(&mut nobody, &session, OWN).await;

@@ -407,19 +407,13 @@ fn ready(child: &mut Child) {
     writeln!(child.stdin.as_mut().unwrap(), "go").unwrap();
 }
 
-/// Connections to a socket that the calling thread has made as `nobody`.
+/// Connections to a socket that the calling thread has made as `nobody`, who may look at [`OfNobody`].
 pub fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
+    become_in_this_thread(libc::SYS_setresgid, NOBODY);
     become_in_this_thread(libc::SYS_setresuid, NOBODY);
     (0..number)
         .map(|_| UnixStream::connect(socket).unwrap())
         .collect()
-}
-
-/// The same of one, with the group of [`OfNobody`] too: it may look at those.
-pub fn connect_as_owner_of_nobodys(socket: &Path) -> UnixStream {
-    become_in_this_thread(libc::SYS_setresgid, NOBODY);
-    become_in_this_thread(libc::SYS_setresuid, NOBODY);
-    UnixStream::connect(socket).unwrap()
 }
 
 /// Changes the calling thread's effective user or group by this system call.

@@ -52,6 +52,27 @@ pub enum Record {
     SystemCall(ReturnedCall),
 }
 
+impl Record {
+    /// How much memory it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Sample {
+                spans, kernel, user, ..
+            } => {
+                size_of_val(spans.as_slice()) + size_of_val(kernel.as_slice()) + size_of_val(user.as_slice())
+            }
+            Self::Hit(Hit { values, stack, .. }) => {
+                let stack = stack.as_ref();
+                size_of_val(values.as_slice())
+                    + stack.map_or(0, |stack| size_of_val(stack.addresses.as_slice()))
+            }
+            Self::OffCpu(_) | Self::SystemCall(_) | Self::Weight(_) | Self::SpanEnd(_) => 0,
+        };
+        size_of_val(self) + more
+    }
+}
+
 /// What a sample was about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key {

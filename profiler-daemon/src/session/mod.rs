@@ -62,6 +62,7 @@
 
 mod admissions;
 mod authorize;
+mod backlog;
 mod budget;
 mod by_value;
 mod calibrate;

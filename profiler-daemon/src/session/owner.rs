@@ -30,6 +30,7 @@ use profiler_debug_files::SideLoaded;
 use super::{
     Config,
     admissions::Admissions,
+    backlog::Backlogs,
     calibrate::HitCosts,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
@@ -125,8 +126,13 @@ impl Owner {
                 }
                 Ok(command) => {
                     self.serve(command);
+                    let now_ns = monotonic_ns();
                     if let Some(running) = &mut self.running {
-                        running.hurry(monotonic_ns());
+                        running.hurry(now_ns);
+                        // Whoever asks all the time does not hold up what others are shown.
+                        if now_ns >= running.next_tick_ns.saturating_add(TICK_NS) {
+                            self.tick(now_ns);
+                        }
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => self.tick(monotonic_ns()),
@@ -262,6 +268,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 has_names: false,
+                backlogs: Backlogs::default(),
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),

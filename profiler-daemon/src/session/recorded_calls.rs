@@ -53,6 +53,11 @@ pub struct RecordedTurn {
 }
 
 impl RecordedTurn {
+    /// How much memory it takes, but for stacks.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(self.calls.as_slice())
+    }
+
     /// How many calls returned, or never do.
     #[must_use]
     pub fn total(&self) -> u64 {

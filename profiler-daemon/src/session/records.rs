@@ -42,9 +42,10 @@ pub use self::{
 };
 use self::{
     gathered::{Gathered, Kind},
-    reader::Reader,
+    reader::{Offered, Reader},
 };
 use super::{
+    backlog::Backlog,
     recorded_calls::RecordedTurn,
     symbols::{Named, NamedWait},
 };
@@ -64,6 +65,7 @@ pub struct Recorder {
     /// Without what readers ask for beyond it.
     scope: Arc<RecordedScope>,
     readers: Vec<Reader>,
+    backlog: Backlog,
     /// All readers' records.
     gathered: Gathered,
     /// System calls by when they returned.
@@ -76,9 +78,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins now.
-    pub fn new(scope: RecordedScope, now_ns: u64) -> Self {
+    /// Begins now, of a session whose clients have this backlog.
+    pub fn new(scope: RecordedScope, backlog: Backlog, now_ns: u64) -> Self {
         Self {
+            backlog,
             scope: Arc::new(scope),
             readers: Vec::new(),
             gathered: Gathered::default(),
@@ -294,9 +297,17 @@ impl Recorder {
             at_events_dropped: lost.at_events,
             cost: moment.cost,
             ended: moment.ended.cloned(),
+            room: None,
         };
+        let bytes = batch.records.iter().map(Recorded::bytes).sum();
         for reader in self.readers.iter_mut().skip(first) {
-            reader.give(&batch, came, &self.turns, moment);
+            let offered = Offered {
+                batch: &batch,
+                bytes,
+                came,
+                backlog: &self.backlog,
+            };
+            reader.give(&offered, &self.turns, moment);
         }
     }
 }

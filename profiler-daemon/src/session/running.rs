@@ -2,11 +2,12 @@
 
 use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
-use profiler_common::record::SampleHeader;
+use profiler_common::{limits::RING_BYTES, record::SampleHeader};
 use profiler_symbolize::Frame;
 
 use super::{
     admissions::{Admissions, Changed},
+    backlog::Backlogs,
     calibrate::{self, CallCost, HitCosts},
     command::{Caller, Reply},
     cost::monotonic_ns,
@@ -36,8 +37,14 @@ const OPENING_TICK_NS: u64 = 5_000_000;
 /// So long after a session was made, what it records is looked for often: it takes two ticks to be shown.
 const FIRST_RECORDS_NS: u64 = 200_000_000;
 
-/// Records taken at one tick, so that commands are not kept waiting.
-pub const MAX_RECORDS: usize = 65_536;
+/// Records taken at once, so that commands are not kept waiting.
+const MAX_RECORDS: usize = 16_384;
+
+/// No record is smaller, with the ring buffer's own word.
+const RECORD_MIN_BYTES: usize = 64;
+
+/// As many turns take all that the ring buffer can hold, be it that more comes all the time.
+const MAX_DRAINS: usize = RING_BYTES as usize / RECORD_MIN_BYTES / MAX_RECORDS + 1;
 
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
@@ -54,6 +61,8 @@ pub struct Running {
     pub engine: Engine,
     /// Which processes its programs may look at.
     pub admissions: Admissions,
+    /// What waits for clients, by whose sessions it is of.
+    pub backlogs: Backlogs,
     pub following: Following,
     /// Where what is made of large files is kept.
     pub folder: Option<Arc<Folder>>,
@@ -249,8 +258,8 @@ impl Running {
         self.next_tick_ns = self.next_tick_ns.min(now_ns + TICK_NS);
     }
 
-    /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
-    pub fn drain(&mut self, now_ns: u64) -> usize {
+    /// Moves records from the ring buffer to the symbols thread, so many that commands need not wait for long; whether there may be more.
+    pub fn drain(&mut self, now_ns: u64) -> bool {
         let mut records = Vec::new();
         let (following, pace) = (&mut self.following, &mut self.pace);
         let drained = self.engine.drain(MAX_RECORDS, |record| {
@@ -277,7 +286,16 @@ impl Running {
         for batch in batches(records) {
             self.symbols.send(batch, self.wanted, now_ns);
         }
-        drained
+        drained == MAX_RECORDS
+    }
+
+    /// Moves all records that are in the ring buffer by now.
+    pub fn drain_all(&mut self, now_ns: u64) {
+        for _ in 0..MAX_DRAINS {
+            if !self.drain(now_ns) {
+                return;
+            }
+        }
     }
 
     /// Ends the turn of counting system calls, so that all that was counted can be taken; stacks come before what is counted
@@ -286,7 +304,7 @@ impl Running {
         self.engine.turn_calls(true);
         self.turns.current_ns = now_ns.max(self.turns.current_ns);
         self.turns.open = None;
-        while self.drain(now_ns) == MAX_RECORDS {}
+        self.drain_all(now_ns);
     }
 
     /// Begins another turn; `is_recorded`: with what had not returned by then.

@@ -45,6 +45,9 @@ use crate::kernel::{Allocations, Record};
 /// Batches that may wait to be named; records beyond are dropped, counted.
 const MAX_BATCHES: usize = 256;
 
+/// Memory of records that are on their way to their names and back, in bytes; those beyond are dropped, counted.
+const MAX_BYTES: usize = 64 << 20;
+
 /// Batches that may wait to be taken; the thread waits where there are more.
 const MAX_NAMED: usize = 256;
 
@@ -107,6 +110,11 @@ impl Symbols {
     /// Hands over records, to be named as they are wanted. Where too many wait already, these are dropped.
     pub fn send(&mut self, records: Vec<Record>, wanted: Wanted, now_ns: u64) {
         let content = Content::of(&records);
+        let under_way: usize = self.under_way.iter().map(|content| content.bytes).sum();
+        if under_way > 0 && under_way.saturating_add(content.bytes) > MAX_BYTES {
+            self.drop_content(&content);
+            return;
+        }
         let job = Job::Name {
             records,
             wanted,
@@ -114,11 +122,14 @@ impl Symbols {
         };
         match self.jobs.try_send(job) {
             Ok(()) => self.under_way.push_back(content),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped = self.dropped + content.counts;
-                add_hits(&mut self.dropped_hits, &content.hits);
-            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.drop_content(&content),
         }
+    }
+
+    /// Counts what is dropped.
+    fn drop_content(&mut self, content: &Content) {
+        self.dropped = self.dropped + content.counts;
+        add_hits(&mut self.dropped_hits, &content.hits);
     }
 
     /// Hands over stacks that system calls were made from, to be named in these groupings; whether there was room for them.

@@ -15,7 +15,7 @@ use crate::{
         memory,
         name::SessionName,
         pace::TICK_NS,
-        running::{MAX_RECORDS, answer},
+        running::answer,
         state::{Closed, Session},
         symbols::NamedBatch,
     },
@@ -101,7 +101,7 @@ impl Owner {
         if counts_calls {
             running.end_turn(now_ns);
         }
-        while running.drain(now_ns) == MAX_RECORDS {}
+        running.drain_all(now_ns);
         if counts_calls {
             let others = self.sessions.values_mut();
             running.take_calls(others.chain([&mut session]), now_ns);

@@ -72,7 +72,9 @@ impl Owner {
             }
         }
         running.wanted = self.sessions.values().map(Session::wanted).collect();
-        running.drain(now_ns);
+        if running.drain(now_ns) {
+            running.next_tick_ns = now_ns;
+        }
         let new_tables = running.following.tick(now_ns);
         self.finish_over();
         let Some(running) = &mut self.running else { return };
@@ -101,6 +103,8 @@ impl Owner {
                 None,
             );
         }
+        // However long all that took: between ticks, commands have their time.
+        running.next_tick_ns = running.next_tick_ns.max(monotonic_ns());
     }
 
     /// Takes off targets what costs them more than is allowed.

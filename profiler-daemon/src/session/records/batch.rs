@@ -7,6 +7,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     super::{
+        backlog::Room,
         ending::Ending,
         picture::Cost,
         readings::Readings,
@@ -74,6 +75,8 @@ pub struct RecordBatch {
     pub cost: Cost,
     /// Why it is the last one.
     pub ended: Option<Ending>,
+    /// Its room in the backlog while it waits for a reader.
+    pub room: Option<Arc<Room>>,
 }
 
 /// What all batches made at one moment have in common.

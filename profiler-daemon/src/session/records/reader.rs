@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::{
-    super::{outlet::Outlet, recorded_calls::RecordedTurn},
+    super::{backlog::Backlog, outlet::Outlet, recorded_calls::RecordedTurn},
     batch::{Moment, RecordBatch},
     gathered::OfKinds,
     scope::{MoreRecords, RecordedScope},
@@ -13,6 +13,17 @@ use super::{
 
 /// Batches that may wait for one reader; it misses the records of those beyond, counted.
 pub(super) const MAX_WAITING: usize = 32;
+
+/// What readers are offered at once.
+pub(super) struct Offered<'a> {
+    pub(super) batch: &'a RecordBatch,
+    /// Memory of its records.
+    pub(super) bytes: usize,
+    /// Records that came with it.
+    pub(super) came: OfKinds,
+    /// Where it waits.
+    pub(super) backlog: &'a Backlog,
+}
 
 /// One who keeps records.
 pub(super) struct Reader {
@@ -74,15 +85,16 @@ impl Reader {
         self.outlet.is_closed()
     }
 
-    /// Hands over what is its own of a batch, in which so many records came.
-    pub(super) fn give(
-        &mut self,
-        batch: &RecordBatch,
-        came: OfKinds,
-        turns: &[Arc<RecordedTurn>],
-        moment: &Moment<'_>,
-    ) {
+    /// Hands over what is its own of what is offered.
+    pub(super) fn give(&mut self, offered: &Offered<'_>, turns: &[Arc<RecordedTurn>], moment: &Moment<'_>) {
+        let Offered {
+            batch,
+            bytes,
+            came,
+            backlog,
+        } = *offered;
         let turns = self.turns(turns);
+        let of_turns: usize = turns.iter().map(|turn| turn.bytes()).sum();
         let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
         let batch = RecordBatch {
             turns,
@@ -102,7 +114,10 @@ impl Reader {
         };
         if moment.ended.is_some() {
             self.outlet.end(batch);
-        } else if self.outlet.offer(batch) {
+            return;
+        }
+        let room = backlog.room(bytes + of_turns);
+        if room.is_some() && self.outlet.offer(RecordBatch { room, ..batch }) {
             self.frames = moment.frames.len();
         } else {
             self.missed += came;

@@ -42,6 +42,18 @@ impl Recorded {
             _ => None,
         }
     }
+
+    /// How much memory it takes, but for what others share.
+    pub(super) fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Sample(sample) => size_of_val(sample.spans.as_slice()),
+            Self::SpanEnd(_) => 0,
+            Self::Reached(_, look) | Self::Call(_, look) => look.bytes(),
+            Self::Wait(wait) => size_of_val(&**wait) + size_of_val(wait.spans.as_slice()),
+            Self::AtEvent(at) => size_of_val(&**at),
+        };
+        size_of_val(self) + more
+    }
 }
 
 /// A sample of time.
@@ -142,6 +154,14 @@ pub struct RecordedLook {
     pub values: Vec<Reading>,
     /// Of the thread, where it was asked for.
     pub stack: Option<Arc<NamedStack>>,
+}
+
+impl RecordedLook {
+    fn bytes(&self) -> usize {
+        let values: usize = self.values.iter().map(Reading::bytes).sum();
+        let stack = self.stack.as_ref();
+        values + stack.map_or(0, |stack| size_of_val(stack.frames.as_slice()))
+    }
 }
 
 /// A line that was reached, whatever the calls around it took.

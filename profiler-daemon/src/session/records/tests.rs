@@ -21,6 +21,8 @@ use super::{
 use crate::{
     kernel::{Activity, CallNumber, Key},
     session::{
+        backlog::Backlog,
+        command::Caller,
         picture::Cost,
         readings::Readings,
         recorded_calls::RecordedCalls,
@@ -55,7 +57,8 @@ fn recorder_from(now_ns: u64) -> Recorder {
         off_cpu: false,
         events: Vec::new(),
     };
-    Recorder::new(scope, now_ns)
+    let root = Caller { uid: 0, gid: 0 };
+    Recorder::new(scope, Backlog::of(root), now_ns)
 }
 
 fn wait() -> NamedWait {

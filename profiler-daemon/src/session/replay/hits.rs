@@ -269,6 +269,7 @@ impl Played {
                 cost: self.cost,
                 thread_names: Some(std::mem::take(&mut names)),
                 ended: (rest.len() == 0).then(|| self.ended.clone()),
+                room: None,
             };
             // There is room for all.
             let _ = batches.try_send(batch);

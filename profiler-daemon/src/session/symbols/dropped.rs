@@ -51,6 +51,8 @@ impl Add for Dropped {
 pub(super) struct Content {
     pub(super) counts: Dropped,
     pub(super) hits: DroppedHits,
+    /// Memory that it takes, or that what becomes of it does.
+    pub(super) bytes: usize,
 }
 
 impl Content {
@@ -67,6 +69,7 @@ impl Content {
         Self {
             counts: Dropped::all(records),
             hits,
+            bytes: records.iter().map(Record::bytes).sum(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc;
 
 use super::{MAX_BATCH, TraceBatch};
-use crate::session::outlet::Outlet;
+use crate::session::{backlog::Backlog, outlet::Outlet};
 
 /// Batches that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 64;
@@ -22,16 +22,21 @@ pub const GROW_TO: usize = MAX_WAITING_HITS / (MAX_WAITING - GROW_FROM);
 /// The sending end of a client's stream.
 pub struct Batches {
     outlet: Outlet<TraceBatch>,
+    backlog: Backlog,
     /// Hits in each of the batches that were handed over last; those that wait are among them.
     sizes: VecDeque<usize>,
 }
 
 impl Batches {
-    /// Opens a stream.
-    pub fn open() -> (Self, mpsc::Receiver<TraceBatch>) {
+    /// Opens a stream of a session whose clients have this backlog.
+    pub fn open(backlog: Backlog) -> (Self, mpsc::Receiver<TraceBatch>) {
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
-        let sizes = VecDeque::new();
-        (Self { outlet, sizes }, receiver)
+        let batches = Self {
+            outlet,
+            backlog,
+            sizes: VecDeque::new(),
+        };
+        (batches, receiver)
     }
 
     /// Whether so many wait already that they are to be few.
@@ -40,13 +45,14 @@ impl Batches {
     }
 
     /// Hands over a batch that is not the last; whether there was room.
-    pub fn offer(&mut self, batch: TraceBatch) -> bool {
+    pub fn offer(&mut self, mut batch: TraceBatch) -> bool {
         let read = self.sizes.len().saturating_sub(self.outlet.waiting());
         self.sizes.drain(..read);
         let waiting: usize = self.sizes.iter().sum();
         let size = batch.hits.len();
         let has_room = self.sizes.is_empty() || waiting + size <= MAX_WAITING_HITS;
-        let is_sent = has_room && self.outlet.offer(batch);
+        batch.room = self.backlog.room(batch.bytes());
+        let is_sent = has_room && batch.room.is_some() && self.outlet.offer(batch);
         if is_sent {
             self.sizes.push_back(size);
         }
@@ -70,6 +76,7 @@ mod tests {
 
     use super::*;
     use crate::session::{
+        command::Caller,
         picture::{Cost, Losses},
         trace::TracedHit,
     };
@@ -96,12 +103,17 @@ mod tests {
             cost: Cost::default(),
             thread_names: None,
             ended: None,
+            room: None,
         }
+    }
+
+    fn open() -> (Batches, mpsc::Receiver<TraceBatch>) {
+        Batches::open(Backlog::of(Caller { uid: 0, gid: 0 }))
     }
 
     #[test]
     fn so_many_hits_wait_and_no_more() {
-        let (mut batches, mut read) = Batches::open();
+        let (mut batches, mut read) = open();
         assert!(batches.offer(batch(MAX_BATCH)) && batches.offer(batch(MAX_BATCH)));
         assert!(!batches.offer(batch(1)), "they are {MAX_WAITING_HITS} already");
         assert!(read.try_recv().is_ok());
@@ -111,7 +123,7 @@ mod tests {
 
     #[test]
     fn so_many_batches_wait_and_the_last() {
-        let (mut batches, mut read) = Batches::open();
+        let (mut batches, mut read) = open();
         let sent = (0..2 * MAX_WAITING).filter(|_| batches.offer(batch(1))).count();
         assert_eq!(sent, MAX_WAITING);
         assert!(batches.are_behind());

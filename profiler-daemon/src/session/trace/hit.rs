@@ -6,6 +6,7 @@ use profiler_plan::values::Reading;
 use profiler_symbolize::{Frame, FrameId};
 
 use super::super::{
+    backlog::Room,
     ending::Ending,
     lines::TracedPlace,
     picture::{Cost, Losses},
@@ -81,6 +82,16 @@ pub struct TraceBatch {
     pub thread_names: Option<Vec<ThreadName>>,
     /// Why this is the last one.
     pub ended: Option<Ending>,
+    /// Its room in the backlog while it waits for a client.
+    pub room: Option<Arc<Room>>,
+}
+
+impl TraceBatch {
+    /// Memory of its hits, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let hits = self.hits.iter();
+        hits.map(|hit| size_of_val(hit) + hit.bytes()).sum()
+    }
 }
 
 /// What a thread was called.

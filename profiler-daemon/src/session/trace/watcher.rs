@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
+        backlog::Backlog,
         ending::Ending,
         picture::{Cost, Losses},
     },
@@ -35,9 +36,9 @@ pub(super) struct Watcher {
 }
 
 impl Trace {
-    /// Opens a stream.
-    pub fn watch(&mut self) -> mpsc::Receiver<TraceBatch> {
-        let (batches, receiver) = Batches::open();
+    /// Opens a stream of a session whose clients have this backlog.
+    pub fn watch(&mut self, backlog: Backlog) -> mpsc::Receiver<TraceBatch> {
+        let (batches, receiver) = Batches::open(backlog);
         self.watchers.push(Watcher {
             batches,
             skips: self.of_earlier,
@@ -127,6 +128,7 @@ impl Trace {
                 cost,
                 thread_names: None,
                 ended: ended.cloned(),
+                room: None,
             };
             if ended.is_some() {
                 watcher.batches.end(batch);

@@ -75,10 +75,10 @@ impl View for Records {
                 running.take_calls(others.values_mut().chain([&mut *session]), now_ns);
             }
         }
-        let mut recorder = match session.records.take() {
-            Some(recorder) => recorder,
-            None => Recorder::new(session.recorded_scope(), now_ns),
-        };
+        let mut recorder = session.records.take().unwrap_or_else(|| {
+            let backlog = running.backlogs.of(session.owner());
+            Recorder::new(session.recorded_scope(), backlog, now_ns)
+        });
         let tick = session.tick(
             &running.engine,
             &running.frames,

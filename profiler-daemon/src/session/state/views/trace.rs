@@ -34,7 +34,7 @@ impl View for Trace {
             let message = "the session records no hits: make one with `profiler session new --trace`";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
-        let stream = session.trace.watch();
+        let stream = session.trace.watch(running.backlogs.of(session.owner()));
         session.read(&running.engine, now_ns);
         Ok(stream)
     }
