@@ -10,7 +10,7 @@
 //! | `limit` | how many of a second are shown |
 //! | `hit` | a hit with its values, and a batch of these |
 //! | `totals` | what is counted of hits and calls |
-//! | `losses` | what was lost before it could be recorded |
+//! | `losses` | what is not shown, or was lost before it could be recorded |
 //! | `watcher` | who gets batches |
 //! | `batches` | batches that wait for one client |
 
@@ -31,6 +31,7 @@ use profiler_common::probe::ProbeId;
 
 use self::{
     calls::Entered,
+    losses::LeftOut,
     places::{Call, Line},
     values::look,
     watcher::Watcher,
@@ -63,19 +64,8 @@ pub struct Trace {
     missed: HashMap<ProbeId, u64>,
     /// What was lost before it was recorded, of a recording.
     before: TraceLosses,
-    batch_full: u64,
-    /// Calls whose duration is not as asked, or what they return.
-    calls_outside: u64,
-    /// Hits and calls beyond the limit, where it is known only when a call ends whether they are shown.
-    limited: u64,
-    /// Calls that were jumped over.
-    calls_abandoned: u64,
-    /// Calls whose end never came.
-    calls_lost: u64,
-    /// Calls that were open when there was no more room for them.
-    calls_full: u64,
-    /// Calls of which it is not known what they return, where a condition asks for it.
-    calls_jumped: u64,
+    /// Hits and calls of the present probes that are not shown.
+    left_out: LeftOut,
     watchers: Vec<Watcher>,
     /// The first of the hits, so many, are of an earlier scope, which who comes later is not told.
     of_earlier: usize,
@@ -126,7 +116,7 @@ impl Trace {
             return;
         };
         if !line.limit.lets(ts_ns) {
-            self.limited += 1;
+            self.left_out.limited += 1;
             return;
         }
         let hit = hit(line);
@@ -147,7 +137,7 @@ impl Trace {
         if has_room {
             self.hits.push(hit);
         } else {
-            self.batch_full += 1;
+            self.left_out.batch_full += 1;
         }
         has_room
     }

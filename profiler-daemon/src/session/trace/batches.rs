@@ -4,8 +4,11 @@ use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 
-use super::{MAX_BATCH, TraceBatch};
-use crate::session::{backlog::Backlog, outlet::Outlet};
+use super::{MAX_BATCH, TraceBatch, totals::add};
+use crate::session::{
+    backlog::{Backlog, StreamBacklog},
+    outlet::Outlet,
+};
 
 /// Batches that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 64;
@@ -22,18 +25,18 @@ pub const GROW_TO: usize = MAX_WAITING_HITS / (MAX_WAITING - GROW_FROM);
 /// The sending end of a client's stream.
 pub struct Batches {
     outlet: Outlet<TraceBatch>,
-    backlog: Backlog,
+    backlog: StreamBacklog,
     /// Hits in each of the batches that were handed over last; those that wait are among them.
     sizes: VecDeque<usize>,
 }
 
 impl Batches {
     /// Opens a stream of a session whose clients have this backlog.
-    pub fn open(backlog: Backlog) -> (Self, mpsc::Receiver<TraceBatch>) {
+    pub fn open(backlog: &Backlog) -> (Self, mpsc::Receiver<TraceBatch>) {
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
         let batches = Self {
             outlet,
-            backlog,
+            backlog: backlog.stream(),
             sizes: VecDeque::new(),
         };
         (batches, receiver)
@@ -59,8 +62,13 @@ impl Batches {
         is_sent
     }
 
-    /// Hands over the last batch.
-    pub fn end(&self, batch: TraceBatch) {
+    /// Hands over the last batch; without its hits, where there is no room for them.
+    pub fn end(&self, mut batch: TraceBatch) {
+        batch.room = self.backlog.room(batch.bytes());
+        if batch.room.is_none() {
+            let hits = std::mem::take(&mut batch.hits);
+            add(&mut batch.lost, [("slow_client", hits.len() as u64)]);
+        }
         self.outlet.end(batch);
     }
 
@@ -76,7 +84,6 @@ mod tests {
 
     use super::*;
     use crate::session::{
-        command::Caller,
         picture::{Cost, Losses},
         trace::TracedHit,
     };
@@ -108,7 +115,23 @@ mod tests {
     }
 
     fn open() -> (Batches, mpsc::Receiver<TraceBatch>) {
-        Batches::open(Backlog::of(Caller { uid: 0, gid: 0 }))
+        Batches::open(&Backlog::with_limit(1 << 30))
+    }
+
+    #[test]
+    fn what_takes_too_much_memory_is_refused_until_something_was_read() {
+        const HITS: usize = 100;
+        let (mut batches, mut read) = Batches::open(&Backlog::with_limit(2 * batch(HITS).bytes()));
+        assert!(batches.offer(batch(HITS)));
+        assert!(!batches.offer(batch(1)), "half of it is for other streams");
+        batches.end(batch(7));
+        assert_eq!(read.try_recv().unwrap().hits.len(), HITS);
+        let last = read.try_recv().unwrap();
+        assert_eq!((last.hits.len(), last.lost["slow_client"]), (0, 7));
+        let (mut batches, mut read) = Batches::open(&Backlog::with_limit(2 * batch(HITS).bytes()));
+        assert!(batches.offer(batch(HITS)));
+        assert!(read.try_recv().is_ok());
+        assert!(batches.offer(batch(HITS)), "it was read");
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Trace {
             return;
         };
         if self.entered.len() >= MAX_ENTERED {
-            self.calls_full += 1;
+            self.left_out.too_many_open += 1;
             return;
         }
         let entered = Entered {
@@ -112,11 +112,11 @@ impl Trace {
         let call = self.calls.get(&end.probe)?;
         let mut entered = self.entered.remove(&(end.tid, end.sequence))?;
         if !entered.is_of(end) {
-            self.calls_lost += 1;
+            self.left_out.end_lost += 1;
             return None;
         }
         if end.flags & SpanEnd::ABANDONED != 0 {
-            self.calls_abandoned += 1;
+            self.left_out.abandoned += 1;
             return None;
         }
         let followed = entered.followed.as_deref();
@@ -141,22 +141,22 @@ impl Trace {
         };
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
         if !is_inside(duration_ns) {
-            self.calls_outside += 1;
+            self.left_out.outside += 1;
             return;
         }
         match passes {
             Some(true) => {}
             Some(false) => {
-                self.calls_outside += 1;
+                self.left_out.outside += 1;
                 return;
             }
             None => {
-                self.calls_jumped += 1;
+                self.left_out.return_unknown += 1;
                 return;
             }
         }
         if !call.limit.lets(end.end_ns) {
-            self.limited += 1;
+            self.left_out.limited += 1;
             return;
         }
         let place = call.place;
@@ -187,6 +187,6 @@ impl Trace {
         let before = self.entered.len();
         self.entered
             .retain(|(tid, _), entered| !gone.contains(&thread(*tid, entered.tgid)));
-        self.calls_lost += (before - self.entered.len()) as u64;
+        self.left_out.end_lost += (before - self.entered.len()) as u64;
     }
 }

@@ -12,6 +12,7 @@ use super::{
     },
     Trace,
     limit::Limit,
+    losses::LeftOut,
     totals::{Around, Totals, add},
 };
 
@@ -149,13 +150,7 @@ impl Trace {
         self.calls.retain(|probe, _| is_live(*probe));
         self.entered.retain(|_, entered| is_live(entered.probe));
         self.missed.retain(|probe, _| is_live(*probe));
-        self.calls_outside = 0;
-        self.limited = 0;
-        self.calls_abandoned = 0;
-        self.calls_lost = 0;
-        self.calls_full = 0;
-        self.calls_jumped = 0;
-        self.batch_full = 0;
+        self.left_out = LeftOut::default();
         self.of_earlier = self.hits.len();
         if self.watchers.is_empty() {
             self.of_earlier = 0;

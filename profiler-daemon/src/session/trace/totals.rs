@@ -6,7 +6,6 @@ use profiler_common::probe::ProbeId;
 use super::{
     super::{picture::Losses, readings::Readings},
     Trace,
-    losses::TraceLosses,
 };
 
 /// What becomes of hits and calls because of the spans around them.
@@ -43,21 +42,6 @@ impl Totals {
 }
 
 impl Trace {
-    /// What was lost before it can be recorded.
-    pub fn losses(&self) -> TraceLosses {
-        TraceLosses {
-            symbols_behind: self.missed.values().sum(),
-            abandoned: self.calls_abandoned,
-            end_lost: self.calls_lost,
-            too_many_open: self.calls_full,
-        }
-    }
-
-    /// Says what was lost before it was recorded.
-    pub fn set_losses(&mut self, before: TraceLosses) {
-        self.before = before;
-    }
-
     /// Hits and calls since their probes were attached, or since a recording's part began, and what became of them.
     pub fn totals(&self, readings: &dyn Readings, around: Around) -> Totals {
         let mut totals = self.counted(readings, around, |_| true);
@@ -75,7 +59,7 @@ impl Trace {
         let Around { dropped, waiting: _ } = around;
         let mut totals = Totals {
             reached: 0,
-            rejected: dropped.outside + self.calls_outside,
+            rejected: dropped.outside + self.left_out.outside,
             lost: Losses::new(),
         };
         let lines = self.lines.keys().map(|probe| (*probe, false));
@@ -107,16 +91,19 @@ impl Trace {
         add(
             &mut totals.lost,
             [
-                ("rate_limit", self.limited),
-                ("return_unknown", self.calls_jumped),
+                ("rate_limit", self.left_out.limited),
+                ("return_unknown", self.left_out.return_unknown),
                 ("symbols_behind", self.before.symbols_behind),
-                ("abandoned", self.calls_abandoned + self.before.abandoned),
-                ("end_lost", self.calls_lost + self.before.end_lost),
-                ("too_many_open", self.calls_full + self.before.too_many_open),
+                ("abandoned", self.left_out.abandoned + self.before.abandoned),
+                ("end_lost", self.left_out.end_lost + self.before.end_lost),
+                (
+                    "too_many_open",
+                    self.left_out.too_many_open + self.before.too_many_open,
+                ),
                 ("join_abandoned", dropped.abandoned),
                 ("join_expired", dropped.expired),
                 ("join_full", dropped.join_full),
-                ("batch_full", self.batch_full),
+                ("batch_full", self.left_out.batch_full),
             ],
         );
         totals

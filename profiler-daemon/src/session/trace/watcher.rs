@@ -37,7 +37,7 @@ pub(super) struct Watcher {
 
 impl Trace {
     /// Opens a stream of a session whose clients have this backlog.
-    pub fn watch(&mut self, backlog: Backlog) -> mpsc::Receiver<TraceBatch> {
+    pub fn watch(&mut self, backlog: &Backlog) -> mpsc::Receiver<TraceBatch> {
         let (batches, receiver) = Batches::open(backlog);
         self.watchers.push(Watcher {
             batches,
