@@ -422,7 +422,10 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
     ] {
         record(&file, more).status(2).says("not a regular file");
     }
-    record("/nonexistent/a", &[]).status(1).says("Cannot write");
+    record("/nonexistent/a", &[])
+        .status(1)
+        .says("Cannot write /nonexistent/a: No such file or directory (os error 2).");
+    record("-", &[]).status(2).says("needs a regular file");
     let refused = run(profiler(&[
         "record",
         "-p",

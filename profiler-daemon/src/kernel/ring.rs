@@ -64,10 +64,15 @@ impl Record {
             }
             Self::Hit(Hit { values, stack, .. }) => {
                 let stack = stack.as_ref();
+                let texts: usize = values.iter().map(|value| value.bytes.len()).sum();
                 size_of_val(values.as_slice())
+                    + texts
                     + stack.map_or(0, |stack| size_of_val(stack.addresses.as_slice()))
             }
-            Self::OffCpu(_) | Self::SystemCall(_) | Self::Weight(_) | Self::SpanEnd(_) => 0,
+            // Its stacks are kept once for all intervals with them.
+            Self::OffCpu(interval) => size_of_val(interval.spans.as_slice()),
+            Self::SystemCall(call) => size_of_val(call.spans.as_slice()),
+            Self::Weight(_) | Self::SpanEnd(_) => 0,
         };
         size_of_val(self) + more
     }

@@ -114,14 +114,16 @@ impl ViewService for Views {
         let name = arguments::name(request.into_inner().session)?;
         let batches = self.0.watch_trace(caller, name).await?;
         Ok(Response::new(Box::pin(stream::unfold(
-            Some((batches, ThreadNames::default())),
+            Some((batches, ThreadNames::default(), None)),
             |state| async {
-                let (mut batches, mut names) = state?;
+                // What was sent before has left its room: the next is asked for once the connection takes more.
+                let (mut batches, mut names, before) = state?;
+                drop(before);
                 let batch = batches.recv().await?;
                 let last = batch.ended.is_some();
                 Some((
                     Ok(trace::batch(&batch, &mut names)),
-                    (!last).then_some((batches, names)),
+                    (!last).then(|| (batches, names, batch.room.clone())),
                 ))
             },
         ))))
@@ -160,16 +162,21 @@ impl ViewService for Views {
         let batches = self.0.watch_records(caller, name, more).await?;
         let messages = records::Messages::new(waits);
         Ok(Response::new(Box::pin(stream::unfold(
-            Some((batches, messages, counters)),
+            Some((batches, messages, counters, None)),
             |state| async {
-                let (mut batches, mut messages, mut counters) = state?;
+                let (mut batches, mut messages, mut counters, before) = state?;
+                drop(before);
                 let batch = batches.recv().await?;
                 let last = batch.ended.is_some();
                 let mut message = messages.next(&batch);
                 if let Some(counters) = &mut counters {
                     message.counted = counters.take(last).await;
                 }
-                Some((Ok(message), (!last).then_some((batches, messages, counters))))
+                let room = batch.room.clone();
+                Some((
+                    Ok(message),
+                    (!last).then_some((batches, messages, counters, room)),
+                ))
             },
         ))))
     }

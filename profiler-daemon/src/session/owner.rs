@@ -75,6 +75,8 @@ pub struct Owner {
     ended: VecDeque<Ended>,
     /// How many names were made up for a user's sessions.
     names_made: HashMap<u32, u64>,
+    /// What waits for clients, by whose sessions it is of. It outlives these.
+    backlogs: Backlogs,
 }
 
 /// A session that has ended.
@@ -99,6 +101,7 @@ impl Owner {
             over: Vec::new(),
             ended: VecDeque::new(),
             names_made: HashMap::new(),
+            backlogs: Backlogs::default(),
         }
     }
 
@@ -268,7 +271,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 has_names: false,
-                backlogs: Backlogs::default(),
+
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),
@@ -277,6 +280,7 @@ impl Owner {
                 hit_costs: OnceCell::new(),
                 keep_until_ns: 0,
                 first_records_ns: 0,
+                ring_bytes: self.config.engine.ring_bytes,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
                 turns: CallTurns::default(),
                 next_tick_ns: now_ns + TICK_NS,

@@ -109,7 +109,7 @@ impl Recorder {
     pub fn watch(&mut self, more: &MoreRecords, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
         // What came before belongs to the others.
         self.publish(moment);
-        let (reader, receiver) = Reader::open(&self.scope, more, moment.now_ns);
+        let (reader, receiver) = Reader::open(&self.scope, more, &self.backlog, moment.now_ns);
         self.readers.push(reader);
         // What is counted already is the beginning.
         self.publish_from(moment, self.readers.len() - 1);
@@ -305,7 +305,6 @@ impl Recorder {
                 batch: &batch,
                 bytes,
                 came,
-                backlog: &self.backlog,
             };
             reader.give(&offered, &self.turns, moment);
         }

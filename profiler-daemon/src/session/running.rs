@@ -2,12 +2,11 @@
 
 use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
-use profiler_common::{limits::RING_BYTES, record::SampleHeader};
+use profiler_common::record::SampleHeader;
 use profiler_symbolize::Frame;
 
 use super::{
     admissions::{Admissions, Changed},
-    backlog::Backlogs,
     calibrate::{self, CallCost, HitCosts},
     command::{Caller, Reply},
     cost::monotonic_ns,
@@ -41,10 +40,7 @@ const FIRST_RECORDS_NS: u64 = 200_000_000;
 const MAX_RECORDS: usize = 16_384;
 
 /// No record is smaller, with the ring buffer's own word.
-const RECORD_MIN_BYTES: usize = 64;
-
-/// As many turns take all that the ring buffer can hold, be it that more comes all the time.
-const MAX_DRAINS: usize = RING_BYTES as usize / RECORD_MIN_BYTES / MAX_RECORDS + 1;
+const RECORD_MIN_BYTES: usize = 32;
 
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
@@ -59,10 +55,10 @@ pub struct ExpectedProcess {
 /// What exists only while there are sessions, unless it is to be kept loaded: nothing is attached while nobody watches.
 pub struct Running {
     pub engine: Engine,
+    /// Size of its ring buffer.
+    pub ring_bytes: u32,
     /// Which processes its programs may look at.
     pub admissions: Admissions,
-    /// What waits for clients, by whose sessions it is of.
-    pub backlogs: Backlogs,
     pub following: Following,
     /// Where what is made of large files is kept.
     pub folder: Option<Arc<Folder>>,
@@ -289,9 +285,10 @@ impl Running {
         drained == MAX_RECORDS
     }
 
-    /// Moves all records that are in the ring buffer by now.
+    /// Moves all records that are in the ring buffer by now; no more than it can hold, where more comes all the time.
     pub fn drain_all(&mut self, now_ns: u64) {
-        for _ in 0..MAX_DRAINS {
+        let most = self.ring_bytes as usize / RECORD_MIN_BYTES / MAX_RECORDS + 1;
+        for _ in 0..most {
             if !self.drain(now_ns) {
                 return;
             }

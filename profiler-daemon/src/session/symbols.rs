@@ -39,7 +39,7 @@ pub use self::{
     named::{Named, NamedBatch, NamedHit, NamedStack, Task, Wanted},
     wakers::{NamedWait, waiting},
 };
-use super::{cost::monotonic_ns, system_calls::UnnamedStacks};
+use super::{cost::monotonic_ns, memory, system_calls::UnnamedStacks};
 use crate::kernel::{Allocations, Record};
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
@@ -96,7 +96,11 @@ impl Symbols {
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
         std::thread::Builder::new()
             .name("symbols".to_owned())
-            .spawn(move || run(symbolizer, allocations, &inbox, &outbox))?;
+            .spawn(move || {
+                run(symbolizer, allocations, &inbox, &outbox);
+                // All that it knew is let go by now, which may be long after the last session has ended.
+                memory::give_back_soon();
+            })?;
         let symbols = Self {
             jobs,
             named,

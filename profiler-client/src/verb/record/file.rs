@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::{MetadataExt as _, fchown},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
@@ -158,5 +158,17 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    tempfile::Builder::new().prefix(".profiler-").tempfile_in(folder)
+    let open = |path: &Path| {
+        let mut options = File::options();
+        options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+    };
+    // Opened by ourselves, its errors are the system's, without a name that nobody has given.
+    tempfile::Builder::new()
+        .prefix(".profiler-")
+        .make_in(folder, open)
 }

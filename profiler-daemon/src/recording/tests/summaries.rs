@@ -319,18 +319,27 @@ fn of_summary(kind: Kind, told: &v1::WatchRecordsResponse) -> Chunk {
     }
 }
 
-/// Writes batches with the summaries that a recorder makes of them.
-pub fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
-    write_summed_as(path, batches, Messages::default());
+/// Whether minutes are summed up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    Written,
+    LeftOut,
 }
 
-fn write_summed_as(path: &Path, batches: impl Iterator<Item = RecordBatch>, mut messages: Messages) {
+/// Writes batches with the summaries that a recorder makes of them.
+pub fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
+    write_as(path, batches, Messages::default(), Sums::Written);
+}
+
+fn write_as(path: &Path, batches: impl Iterator<Item = RecordBatch>, mut messages: Messages, sums: Sums) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
     let mut summarizer = Summarizer::default();
     let mut columns = ColumnWriter::default();
     let write_summaries = |writer: &mut Writer<Vec<u8>>, summaries: &Summaries| {
         for (kind, told, content) in contents(summaries) {
-            writer.write(of_summary(kind, told), &content).unwrap();
+            if sums == Sums::Written {
+                writer.write(of_summary(kind, told), &content).unwrap();
+            }
         }
     };
     for batch in batches {
@@ -736,9 +745,54 @@ enum Hour {
     CallsAndWaits,
 }
 
-/// Writes an hour: 8 busy threads, 99 samples a second of each, 400 stacks.
+/// A call in which a sample is taken.
+struct SampledCall {
+    stack: u64,
+    duration_ns: u64,
+}
+
+/// What 8 threads do that are never idle.
+struct Busy {
+    batches: u64,
+    /// How many there are.
+    stacks: u64,
+    call: fn(&mut Numbers) -> SampledCall,
+}
+
+impl Busy {
+    /// An hour of 400 stacks.
+    const HOUR: Self = Self {
+        batches: 4 * 3600,
+        stacks: 400,
+        call: |numbers| SampledCall {
+            duration_ns: MS / 2 + numbers.below(40) * numbers.below(40) * MS / 160,
+            stack: numbers.below(20) * numbers.below(20),
+        },
+    };
+
+    /// More stacks at more durations than a flame graph has room for; half of the calls are in a few stacks.
+    const BEYOND_ROOM: Self = Self {
+        batches: 2_400,
+        stacks: 4_000,
+        call: |numbers| {
+            let octave_ns = 1_000 << numbers.below(13);
+            SampledCall {
+                duration_ns: octave_ns + numbers.below(octave_ns),
+                stack: match numbers.below(2) {
+                    0 => numbers.below(20),
+                    _ => numbers.below(4_000),
+                },
+            }
+        },
+    };
+}
+
+/// Writes an hour: 8 busy threads, 99 samples a second of each.
 fn write_an_hour(path: &Path, hour: Hour) {
-    const BATCHES: u64 = 4 * 3600;
+    write_busily(path, &Busy::HOUR, hour, Sums::Written);
+}
+
+fn write_busily(path: &Path, busy: &Busy, hour: Hour, sums: Sums) {
     const DEPTH: u64 = 12;
     let steps: &[_] = match hour {
         Hour::SamplesAlone => &[],
@@ -753,7 +807,7 @@ fn write_an_hour(path: &Path, hour: Hour) {
         })
     };
     let mut numbers = Numbers(1);
-    let drawn: Vec<Arc<[FrameId]>> = (0..400)
+    let drawn: Vec<Arc<[FrameId]>> = (0..busy.stacks)
         .map(|_| {
             (0..DEPTH)
                 .map(|depth| frame(10 * depth + numbers.below(10)))
@@ -769,8 +823,8 @@ fn write_an_hour(path: &Path, hour: Hour) {
         frames: story.target.frames.clone().into(),
         ..story.batches[0].clone()
     };
-    let batches = (0..BATCHES).map(|number| {
-        story.happens_busily(number, &stacks, &mut numbers);
+    let batches = (0..busy.batches).map(|number| {
+        story.happens_busily(number, &stacks, || (busy.call)(&mut numbers));
         match hour {
             Hour::SamplesAlone => story.without_calls(),
             Hour::Calls => {}
@@ -786,7 +840,7 @@ fn write_an_hour(path: &Path, hour: Hour) {
         }
     });
     let messages = Messages::new(hour == Hour::CallsAndWaits);
-    write_summed_as(path, std::iter::once(first).chain(batches), messages);
+    write_as(path, std::iter::once(first).chain(batches), messages, sums);
 }
 
 impl Story {
@@ -844,13 +898,12 @@ impl Story {
     }
 
     /// What happens in a batch to 8 threads that are never idle.
-    fn happens_busily(&mut self, batch: u64, stacks: &[Stacks], numbers: &mut Numbers) {
+    fn happens_busily(&mut self, batch: u64, stacks: &[Stacks], mut call: impl FnMut() -> SampledCall) {
         let from_ns = BEGIN_NS + batch * BATCH_NS;
         for (number, thread) in (0..25).flat_map(|number| (0..8).map(move |thread| (number, thread))) {
             let sequence = (batch * 25 + number) * 8 + u64::from(thread);
-            let duration_ns = MS / 2 + numbers.below(40) * numbers.below(40) * MS / 160;
+            let SampledCall { stack, duration_ns } = call();
             let start_ns = from_ns + number * 10 * MS + u64::from(thread) * 1000;
-            let drawn = numbers.below(20) * numbers.below(20);
             self.records.push(Recorded::Sample(RecordedSample {
                 tgid: 40,
                 tid: 41 + thread,
@@ -860,7 +913,7 @@ impl Story {
                 continues: false,
                 system_call: None,
                 task: Some(self.target.task),
-                stacks: stacks[usize::try_from(drawn).unwrap()].clone(),
+                stacks: stacks[usize::try_from(stack).unwrap()].clone(),
                 complete: true,
                 spans: vec![SpanRef {
                     probe: OUTER,
@@ -911,6 +964,61 @@ impl Spent {
             wall: at.elapsed(),
         }
     }
+}
+
+/// Stacks that have no room of their own are told apart from the others; so two ways to the same answer, which may fold different ones,
+/// differ in no stack by more than that.
+#[test]
+#[ignore = "takes a while: run it with --release --nocapture"]
+fn answers_differ_by_no_more_than_is_folded() {
+    let folder = tempfile::tempdir().unwrap();
+    let pictures = [Sums::Written, Sums::LeftOut].map(|sums| {
+        let path = folder.path().join("a");
+        write_busily(&path, &Busy::BEYOND_ROOM, Hour::Calls, sums);
+        let replay = Replay::of(&path);
+        let session = replay.session("a[>= p95]", 0, u64::MAX).unwrap();
+        replay.flame_by(&session, Grouping::Function).unwrap()
+    });
+    let [by_sums, by_records] = &pictures;
+    let (stacks, others) = (folded(by_sums), folded(by_records));
+    let samples = |sides: Option<&[u64; 4]>| {
+        let [_, inside, _, outside] = sides.copied().unwrap_or_default();
+        inside + outside
+    };
+    let all = |stacks: &BTreeMap<String, [u64; 4]>| -> u64 {
+        stacks.values().map(|sides| samples(Some(sides))).sum()
+    };
+    assert_eq!(all(&stacks), all(&others), "none is lost");
+    let is_other = |stack: &&String| stack.as_str() == "true;[other]";
+    let [in_other, in_others] = [&stacks, &others].map(|stacks| samples(stacks.get("true;[other]")));
+    let names: std::collections::BTreeSet<&String> = stacks.keys().chain(others.keys()).collect();
+    let differences = names.into_iter().filter(|name| !is_other(name)).map(|name| {
+        let [one, other] = [&stacks, &others].map(|stacks| samples(stacks.get(name)));
+        one.abs_diff(other)
+    });
+    let differences: Vec<u64> = differences.collect();
+    for picture in &pictures {
+        println!("{:?}", picture.picture.summary);
+        assert!(picture.picture.summary.folded_stacks > 0, "it says so");
+    }
+    println!(
+        "{} samples; folded by sums {in_other}, by records {in_others}; stacks differ by {} at most, {} in all",
+        all(&stacks),
+        differences.iter().max().unwrap(),
+        differences.iter().sum::<u64>()
+    );
+    assert!(in_other > 0 && in_others > 0);
+    assert!(differences.iter().sum::<u64>() <= in_other + in_others);
+    let [one, other] = [by_sums, by_records].map(|picture| picture.picture.summary);
+    let inside = one.inside.abs_diff(other.inside);
+    println!(
+        "inside {} and {}, thresholds {:?} and {:?}",
+        one.inside, other.inside, one.threshold_ns, other.threshold_ns
+    );
+    assert!(
+        one.threshold_ns != other.threshold_ns || inside == 0,
+        "what is inside is exact at the threshold that is shown"
+    );
 }
 
 /// How long questions of an hour take.

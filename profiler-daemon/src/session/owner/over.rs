@@ -75,8 +75,8 @@ impl Owner {
         running.wanted = sessions.map(Session::wanted).collect();
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
-            // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
-            running.drain(monotonic_ns());
+            // The iterator finds room for its stacks.
+            running.drain_all(monotonic_ns());
             running.engine.stop_watch()
         } else {
             Vec::new()

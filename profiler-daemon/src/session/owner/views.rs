@@ -46,6 +46,7 @@ impl Owner {
             session: &mut session,
             others: &mut self.sessions,
             running,
+            backlogs: &mut self.backlogs,
             now_ns,
         });
         if stream.is_ok() {

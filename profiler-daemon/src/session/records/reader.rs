@@ -5,7 +5,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::{
-    super::{backlog::Backlog, outlet::Outlet, recorded_calls::RecordedTurn},
+    super::{
+        backlog::{Backlog, StreamBacklog},
+        outlet::Outlet,
+        recorded_calls::RecordedTurn,
+    },
     batch::{Moment, RecordBatch},
     gathered::OfKinds,
     scope::{MoreRecords, RecordedScope},
@@ -21,8 +25,6 @@ pub(super) struct Offered<'a> {
     pub(super) bytes: usize,
     /// Records that came with it.
     pub(super) came: OfKinds,
-    /// Where it waits.
-    pub(super) backlog: &'a Backlog,
 }
 
 /// One who keeps records.
@@ -34,6 +36,9 @@ pub(super) struct Reader {
     /// System calls are, from then on.
     calls_from_ns: Option<u64>,
     outlet: Outlet<RecordBatch>,
+    backlog: StreamBacklog,
+    /// It was given its first batch.
+    has_begun: bool,
     /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
     frames: usize,
     /// What it missed as it did not read.
@@ -43,10 +48,11 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// One who asks for more than the scope, from now on.
+    /// One who asks for more than the scope, from now on, of a session whose clients have this backlog.
     pub(super) fn open(
         scope: &RecordedScope,
         more: &MoreRecords,
+        backlog: &Backlog,
         now_ns: u64,
     ) -> (Self, mpsc::Receiver<RecordBatch>) {
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
@@ -59,6 +65,8 @@ impl Reader {
             waits: more.waits,
             calls_from_ns: more.syscalls.then_some(now_ns),
             outlet,
+            backlog: backlog.stream(),
+            has_begun: false,
             frames: 0,
             missed: OfKinds::default(),
             calls_missed: 0,
@@ -85,19 +93,31 @@ impl Reader {
         self.outlet.is_closed()
     }
 
-    /// Hands over what is its own of what is offered.
+    /// Hands over what is its own of what is offered. The first and the last batch come in any case, without records where there is no room
+    /// for them: what was counted until then is told in these.
     pub(super) fn give(&mut self, offered: &Offered<'_>, turns: &[Arc<RecordedTurn>], moment: &Moment<'_>) {
-        let Offered {
-            batch,
-            bytes,
-            came,
-            backlog,
-        } = *offered;
+        let Offered { batch, bytes, came } = *offered;
+        let is_last = moment.ended.is_some();
         let turns = self.turns(turns);
-        let of_turns: usize = turns.iter().map(|turn| turn.bytes()).sum();
         let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
+        let of_turns: usize = turns.iter().map(|turn| turn.bytes()).sum();
+        let room = self.backlog.room(bytes + of_turns);
+        let has_room = room.is_some();
+        if !has_room {
+            self.missed += came;
+            self.calls_missed += calls;
+            if self.has_begun && !is_last {
+                return;
+            }
+        }
         let batch = RecordBatch {
-            turns,
+            turns: if has_room { turns } else { Vec::new() },
+            records: if has_room {
+                Arc::clone(&batch.records)
+            } else {
+                Arc::default()
+            },
+            room,
             scope: Arc::clone(&self.scope),
             calls_dropped: self.calls_missed,
             outside_dropped: batch.outside_dropped + self.missed.outside,
@@ -112,14 +132,12 @@ impl Reader {
             },
             ..batch.clone()
         };
-        if moment.ended.is_some() {
+        if is_last {
             self.outlet.end(batch);
-            return;
-        }
-        let room = backlog.room(bytes + of_turns);
-        if room.is_some() && self.outlet.offer(RecordBatch { room, ..batch }) {
+        } else if self.outlet.offer(batch) {
+            self.has_begun = true;
             self.frames = moment.frames.len();
-        } else {
+        } else if has_room {
             self.missed += came;
             self.calls_missed += calls;
         }

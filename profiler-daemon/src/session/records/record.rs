@@ -43,14 +43,20 @@ impl Recorded {
         }
     }
 
-    /// How much memory it takes, but for what others share.
+    /// How much memory it takes; of what others share its part.
     pub(super) fn bytes(&self) -> usize {
         let more = match self {
-            Self::Sample(sample) => size_of_val(sample.spans.as_slice()),
+            Self::Sample(sample) => sample.bytes(),
             Self::SpanEnd(_) => 0,
             Self::Reached(_, look) | Self::Call(_, look) => look.bytes(),
             Self::Wait(wait) => size_of_val(&**wait) + size_of_val(wait.spans.as_slice()),
-            Self::AtEvent(at) => size_of_val(&**at),
+            Self::AtEvent(at) => {
+                size_of_val(&**at)
+                    + match &at.what {
+                        AtEvent::Sample(sample, _) => sample.bytes(),
+                        AtEvent::Weight(_) => 0,
+                    }
+            }
         };
         size_of_val(self) + more
     }
@@ -123,6 +129,11 @@ impl RecordedSample {
             complete: *complete,
             spans: spans.clone(),
         })
+    }
+
+    /// How much memory it takes beside itself; of a stack that others share its part.
+    fn bytes(&self) -> usize {
+        size_of_val(self.spans.as_slice()) + self.stacks.part_bytes()
     }
 
     /// When the time that it stands for began.

@@ -22,7 +22,6 @@ use crate::{
     kernel::{Activity, CallNumber, Key},
     session::{
         backlog::Backlog,
-        command::Caller,
         picture::Cost,
         readings::Readings,
         recorded_calls::RecordedCalls,
@@ -46,6 +45,10 @@ fn recorder() -> Recorder {
 
 /// One that begins then.
 fn recorder_from(now_ns: u64) -> Recorder {
+    recorder_with(Backlog::with_limit(1 << 30), now_ns)
+}
+
+fn recorder_with(backlog: Backlog, now_ns: u64) -> Recorder {
     let scope = RecordedScope {
         text: "".into(),
         steps: Vec::new(),
@@ -57,8 +60,7 @@ fn recorder_from(now_ns: u64) -> Recorder {
         off_cpu: false,
         events: Vec::new(),
     };
-    let root = Caller { uid: 0, gid: 0 };
-    Recorder::new(scope, Backlog::of(root), now_ns)
+    Recorder::new(scope, backlog, now_ns)
 }
 
 fn wait() -> NamedWait {
@@ -232,6 +234,26 @@ fn what_was_before_a_recording_is_not_in_it() {
             "from {from_ns} ns"
         );
     }
+}
+
+#[test]
+fn what_takes_too_much_memory_is_counted_until_something_was_read() {
+    let mut recorder = recorder_with(Backlog::with_limit(2 * size_of::<Recorded>()), 0);
+    let readings = RecordedCounts::default();
+    let mut stream = recorder.watch(&WAITS, &moment(&readings));
+    assert!(stream.try_recv().is_ok(), "the first one takes nothing");
+    for _ in 0..3 {
+        recorder.take(&end());
+        recorder.publish(&moment(&readings));
+    }
+    let batch = stream.try_recv().unwrap();
+    assert_eq!((batch.records.len(), batch.dropped), (1, 0));
+    assert!(stream.try_recv().is_err(), "there was no room for the others");
+    drop(batch);
+    recorder.take(&end());
+    recorder.publish(&moment(&readings));
+    let batch = stream.try_recv().unwrap();
+    assert_eq!((batch.records.len(), batch.dropped), (1, 2));
 }
 
 #[test]

@@ -220,6 +220,8 @@ fn not_recorded(
             "`{step}` was recorded with other conditions on values, which cannot be changed afterwards: the recording is of {what}"
         )
     } else {
+        // As a shell takes it.
+        let asked = asked.to_string().replace('\'', r"'\''");
         format!(
             "`{step}` was not recorded there: the recording is of {what}; {others}it takes one of that: profiler record -p PID '{asked}' -o FILE"
         )

@@ -25,6 +25,7 @@ use super::Session;
 use crate::{
     kernel::{Engine, KernelError, Times},
     session::{
+        backlog::Backlogs,
         command::{Caller, Command, Handle, Reply},
         ending::Ending,
         error::SessionError,
@@ -181,6 +182,8 @@ pub struct Live<'a> {
     pub others: &'a mut BTreeMap<SessionName, Session>,
     /// What looks at all targets.
     pub running: &'a mut Running,
+    /// What waits for clients.
+    pub backlogs: &'a mut Backlogs,
     /// Now.
     pub now_ns: u64,
 }

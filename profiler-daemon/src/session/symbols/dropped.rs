@@ -51,7 +51,7 @@ impl Add for Dropped {
 pub(super) struct Content {
     pub(super) counts: Dropped,
     pub(super) hits: DroppedHits,
-    /// Memory that it takes, or that what becomes of it does.
+    /// Memory that its records take.
     pub(super) bytes: usize,
 }
 

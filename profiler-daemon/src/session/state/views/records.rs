@@ -56,6 +56,7 @@ impl View for Records {
             session,
             others,
             running,
+            backlogs,
             now_ns,
         } = live;
         if session.is_of_line() && !session.shows_hits() {
@@ -76,7 +77,7 @@ impl View for Records {
             }
         }
         let mut recorder = session.records.take().unwrap_or_else(|| {
-            let backlog = running.backlogs.of(session.owner());
+            let backlog = backlogs.of(session.owner());
             Recorder::new(session.recorded_scope(), backlog, now_ns)
         });
         let tick = session.tick(

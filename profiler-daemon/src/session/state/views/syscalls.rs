@@ -53,6 +53,7 @@ impl View for Syscalls {
             others,
             running,
             now_ns,
+            ..
         } = live;
         refuse_unknown(&session.asked_steps(), SYSCALLS)?;
         let is_counted = session.watches_calls();

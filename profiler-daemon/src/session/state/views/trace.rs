@@ -26,6 +26,7 @@ impl View for Trace {
         let Live {
             session,
             running,
+            backlogs,
             now_ns,
             ..
         } = live;
@@ -34,7 +35,7 @@ impl View for Trace {
             let message = "the session records no hits: make one with `profiler session new --trace`";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
-        let stream = session.trace.watch(running.backlogs.of(session.owner()));
+        let stream = session.trace.watch(&backlogs.of(session.owner()));
         session.read(&running.engine, now_ns);
         Ok(stream)
     }
