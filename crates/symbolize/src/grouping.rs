@@ -91,11 +91,11 @@ impl Stacks {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// How much memory they take, in bytes, divided by how many share them.
+    /// How much memory they take, in bytes.
     #[must_use]
-    pub fn part_bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let stacks = self.0.iter().map(|(_, stack)| size_of_val(stack.as_slice()));
-        stacks.sum::<usize>() / Arc::strong_count(&self.0)
+        stacks.sum()
     }
 
     /// Whether there is a stack for each of these.

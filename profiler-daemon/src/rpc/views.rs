@@ -7,7 +7,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, view_service_server::ViewService};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -16,9 +16,35 @@ use super::{
     trace, waits,
 };
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, MoreRecords, SpansPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, MoreRecords, Room, SpansPicture,
     SpansRequest, SyscallsPicture, WaitsPicture,
 };
+
+/// The rooms of the messages that leave: one is asked for as soon as the connection has taken a part of the one before, and kept until
+/// that has taken another.
+#[derive(Default)]
+struct Leaving {
+    rooms: [Option<Arc<Room>>; 2],
+    /// There are no more messages.
+    is_over: bool,
+}
+
+impl Leaving {
+    /// The next batch; `None` behind the last.
+    async fn next<T>(&self, batches: &mut mpsc::Receiver<T>) -> Option<T> {
+        if self.is_over {
+            return None;
+        }
+        batches.recv().await
+    }
+
+    /// Keeps the room of the next message, and lets go of the one before the last.
+    fn keep(&mut self, room: Option<Arc<Room>>, is_last: bool) {
+        let [_, before] = std::mem::take(&mut self.rooms);
+        self.rooms = [before, room];
+        self.is_over = is_last;
+    }
+}
 
 /// The service.
 pub struct Views(pub Handle);
@@ -114,17 +140,12 @@ impl ViewService for Views {
         let name = arguments::name(request.into_inner().session)?;
         let batches = self.0.watch_trace(caller, name).await?;
         Ok(Response::new(Box::pin(stream::unfold(
-            Some((batches, ThreadNames::default(), None)),
-            |state| async {
-                // What was sent before has left its room: the next is asked for once the connection takes more.
-                let (mut batches, mut names, before) = state?;
-                drop(before);
-                let batch = batches.recv().await?;
-                let last = batch.ended.is_some();
-                Some((
-                    Ok(trace::batch(&batch, &mut names)),
-                    (!last).then(|| (batches, names, batch.room.clone())),
-                ))
+            (batches, ThreadNames::default(), Leaving::default()),
+            |(mut batches, mut names, mut leaving)| async {
+                let batch = leaving.next(&mut batches).await?;
+                leaving.keep(batch.room.clone(), batch.ended.is_some());
+                let message = trace::batch(&batch, &mut names);
+                Some((Ok(message), (batches, names, leaving)))
             },
         ))))
     }
@@ -162,21 +183,16 @@ impl ViewService for Views {
         let batches = self.0.watch_records(caller, name, more).await?;
         let messages = records::Messages::new(waits);
         Ok(Response::new(Box::pin(stream::unfold(
-            Some((batches, messages, counters, None)),
-            |state| async {
-                let (mut batches, mut messages, mut counters, before) = state?;
-                drop(before);
-                let batch = batches.recv().await?;
+            (batches, messages, counters, Leaving::default()),
+            |(mut batches, mut messages, mut counters, mut leaving)| async {
+                let batch = leaving.next(&mut batches).await?;
                 let last = batch.ended.is_some();
+                leaving.keep(batch.room.clone(), last);
                 let mut message = messages.next(&batch);
                 if let Some(counters) = &mut counters {
                     message.counted = counters.take(last).await;
                 }
-                let room = batch.room.clone();
-                Some((
-                    Ok(message),
-                    (!last).then_some((batches, messages, counters, room)),
-                ))
+                Some((Ok(message), (batches, messages, counters, leaving)))
             },
         ))))
     }

@@ -11,7 +11,7 @@ use std::{
 
 use super::command::Caller;
 
-/// What may wait for the clients of one user's sessions, in bytes; half of it in one stream.
+/// What may wait for the clients of one user's sessions, in bytes; in one stream half of what the others leave.
 const MAX_BYTES_OF_USER: usize = 64 << 20;
 
 /// The same of root's.
@@ -61,25 +61,24 @@ pub struct StreamBacklog {
 }
 
 impl StreamBacklog {
-    /// Room for something of so many bytes, until it is dropped; `None` where too much waits already, in this stream or in all of the
-    /// user's. What takes none has always room, and anything has where nothing waits.
+    /// Room for something of so many bytes, until it is dropped; `None` where this stream has half of what all others leave to it. What
+    /// takes no memory has always room, and so has anything where nothing waits.
     pub fn room(&self, bytes: usize) -> Option<Arc<Room>> {
         let Waiting {
             bytes: waiting,
             max_bytes,
         } = &*self.all;
-        // It is added to by this thread alone.
-        let own = self.own.load(Relaxed).saturating_add(bytes);
+        let own = self.own.load(Relaxed);
         let has_room = |before: usize| {
-            let is_within = before.saturating_add(bytes) <= *max_bytes && own <= max_bytes / 2;
-            bytes == 0 || before == 0 || is_within
+            let left = max_bytes.saturating_sub(before.saturating_sub(own));
+            bytes == 0 || before == 0 || own.saturating_add(bytes) <= left / 2
         };
         waiting
             .fetch_update(Relaxed, Relaxed, |before| {
                 has_room(before).then_some(before.saturating_add(bytes))
             })
             .ok()?;
-        self.own.store(own, Relaxed);
+        self.own.fetch_add(bytes, Relaxed);
         Some(Arc::new(Room {
             all: Arc::clone(&self.all),
             own: Arc::clone(&self.own),
@@ -88,7 +87,7 @@ impl StreamBacklog {
     }
 }
 
-/// Room for something that waits for a client: it goes with it.
+/// Room for something that waits for a client: it goes with it until that has left.
 #[derive(Debug)]
 pub struct Room {
     all: Arc<Waiting>,
@@ -128,32 +127,39 @@ mod tests {
     #[test]
     fn what_waits_for_all_clients_of_a_user_is_bounded_and_of_others_is_not_counted() {
         let mut backlogs = Backlogs::default();
-        let [one, two, three] = [(); 3].map(|()| backlogs.of(USER).stream());
-        let first = one.room(HALF).unwrap();
-        let _second = two.room(HALF).unwrap();
-        assert!(three.room(1).is_none());
-        assert!(three.room(0).is_some());
+        let streams: Vec<StreamBacklog> = (0..100).map(|_| backlogs.of(USER).stream()).collect();
+        let waits =
+            |stream: &StreamBacklog| std::iter::from_fn(|| stream.room(HALF / 1024)).collect::<Vec<_>>();
+        let waiting: Vec<_> = streams.iter().map(waits).collect();
+        let bytes = waiting.iter().flatten().map(|room| room.bytes).sum::<usize>();
+        assert!((HALF..=MAX_BYTES_OF_USER).contains(&bytes), "{bytes}");
+        assert!(streams[0].room(1).is_none());
+        assert!(streams[0].room(0).is_some());
         assert!(backlogs.of(ROOT).stream().room(HALF).is_some());
-        drop(first);
-        assert!(three.room(HALF).is_some());
+        drop(waiting);
+        assert!(streams[0].room(HALF).is_some());
     }
 
     #[test]
     fn what_a_stream_holds_after_its_session_is_counted() {
         let mut backlogs = Backlogs::default();
-        let waiting = backlogs.of(USER).stream().room(HALF);
-        assert!(backlogs.of(USER).stream().room(HALF + 1).is_none());
+        let waiting = backlogs.of(USER).stream().room(1);
+        assert!(backlogs.of(USER).stream().room(HALF).is_none());
         drop(waiting);
-        assert!(backlogs.of(USER).stream().room(HALF + 1).is_some());
+        assert!(backlogs.of(USER).stream().room(HALF).is_some());
     }
 
     #[test]
-    fn a_stream_that_nobody_reads_leaves_room_to_the_others() {
+    fn streams_that_nobody_reads_leave_room_to_the_others() {
         let backlog = Backlog::of(USER);
-        let (stalled, read) = (backlog.stream(), backlog.stream());
+        let [stalled, other, read] = [(); 3].map(|()| backlog.stream());
         let _waiting = stalled.room(HALF).unwrap();
         assert!(stalled.room(1).is_none());
-        assert!(read.room(HALF).is_some());
+        let _waiting = other.room(HALF / 2).unwrap();
+        assert!(other.room(1).is_none());
+        for _ in 0..100 {
+            assert!(read.room(HALF / 4).is_some(), "it was read each time");
+        }
     }
 
     #[test]

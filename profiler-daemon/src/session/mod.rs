@@ -136,6 +136,7 @@ pub(crate) use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
+pub use backlog::Room;
 pub use budget::{ALWAYS_ALLOWED, DEFAULT_BUDGET};
 pub use by_value::{CallsByValue, ValueCalls};
 pub use census::{Census, CommandLines, Known};

@@ -271,7 +271,6 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 has_names: false,
-
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),

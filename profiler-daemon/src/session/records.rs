@@ -299,7 +299,7 @@ impl Recorder {
             ended: moment.ended.cloned(),
             room: None,
         };
-        let bytes = batch.records.iter().map(Recorded::bytes).sum();
+        let bytes = batch.bytes();
         for reader in self.readers.iter_mut().skip(first) {
             let offered = Offered {
                 batch: &batch,

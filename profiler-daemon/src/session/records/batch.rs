@@ -75,8 +75,19 @@ pub struct RecordBatch {
     pub cost: Cost,
     /// Why it is the last one.
     pub ended: Option<Ending>,
-    /// Its room in the backlog while it waits for a reader.
+    /// Its room in the backlog until it has left.
     pub room: Option<Arc<Room>>,
+}
+
+impl RecordBatch {
+    /// How much memory it takes of its own.
+    pub(super) fn bytes(&self) -> usize {
+        let readings = self.readings.iter();
+        let readings: usize = readings
+            .map(|reading| size_of_val(reading) + size_of_val(reading.ended.as_slice()))
+            .sum();
+        readings + size_of_val(self.hits.as_slice()) + Recorded::bytes_of(&self.records)
+    }
 }
 
 /// What all batches made at one moment have in common.

@@ -21,7 +21,7 @@ pub(super) const MAX_WAITING: usize = 32;
 /// What readers are offered at once.
 pub(super) struct Offered<'a> {
     pub(super) batch: &'a RecordBatch,
-    /// Memory of its records.
+    /// Memory that it takes.
     pub(super) bytes: usize,
     /// Records that came with it.
     pub(super) came: OfKinds,
@@ -94,14 +94,15 @@ impl Reader {
     }
 
     /// Hands over what is its own of what is offered. The first and the last batch come in any case, without records where there is no room
-    /// for them: what was counted until then is told in these.
+    /// for them: counts begin with the one and end with the other.
     pub(super) fn give(&mut self, offered: &Offered<'_>, turns: &[Arc<RecordedTurn>], moment: &Moment<'_>) {
         let Offered { batch, bytes, came } = *offered;
         let is_last = moment.ended.is_some();
         let turns = self.turns(turns);
         let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
         let of_turns: usize = turns.iter().map(|turn| turn.bytes()).sum();
-        let room = self.backlog.room(bytes + of_turns);
+        let frames = moment.frames.get(self.frames..).unwrap_or_default();
+        let room = self.backlog.room(bytes + of_turns + size_of_val(frames));
         let has_room = room.is_some();
         if !has_room {
             self.missed += came;
@@ -123,7 +124,7 @@ impl Reader {
             outside_dropped: batch.outside_dropped + self.missed.outside,
             at_events_dropped: batch.at_events_dropped + self.missed.at_events,
             off_cpu: batch.off_cpu.clone().filter(|_| self.waits),
-            frames: moment.frames.get(self.frames..).unwrap_or_default().into(),
+            frames: frames.into(),
             dropped: batch.dropped + self.missed.calls,
             waits_dropped: if self.waits {
                 batch.waits_dropped + self.missed.waits

@@ -43,19 +43,42 @@ impl Recorded {
         }
     }
 
-    /// How much memory it takes; of what others share its part.
-    pub(super) fn bytes(&self) -> usize {
+    /// How much memory they take; equal stacks once.
+    pub(super) fn bytes_of(records: &[Self]) -> usize {
+        let mut seen = HashSet::new();
+        let stacks = records
+            .iter()
+            .filter_map(Self::sample)
+            .map(|sample| &sample.stacks);
+        let stacks = stacks.filter(|stacks| seen.insert(stacks.address()));
+        let stacks: usize = stacks.map(Stacks::bytes).sum();
+        stacks + records.iter().map(Self::bytes).sum::<usize>()
+    }
+
+    /// The sample that it is, of time or at an event.
+    fn sample(&self) -> Option<&RecordedSample> {
+        match self {
+            Self::Sample(sample) => Some(sample),
+            Self::AtEvent(at) => match &at.what {
+                AtEvent::Sample(sample, _) => Some(sample),
+                AtEvent::Weight(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// How much memory it takes, but for the stack of a sample.
+    fn bytes(&self) -> usize {
         let more = match self {
-            Self::Sample(sample) => sample.bytes(),
+            Self::Sample(sample) => size_of_val(sample.spans.as_slice()),
             Self::SpanEnd(_) => 0,
             Self::Reached(_, look) | Self::Call(_, look) => look.bytes(),
             Self::Wait(wait) => size_of_val(&**wait) + size_of_val(wait.spans.as_slice()),
             Self::AtEvent(at) => {
-                size_of_val(&**at)
-                    + match &at.what {
-                        AtEvent::Sample(sample, _) => sample.bytes(),
-                        AtEvent::Weight(_) => 0,
-                    }
+                let spans = self
+                    .sample()
+                    .map_or(0, |sample| size_of_val(sample.spans.as_slice()));
+                size_of_val(&**at) + spans
             }
         };
         size_of_val(self) + more
@@ -129,11 +152,6 @@ impl RecordedSample {
             complete: *complete,
             spans: spans.clone(),
         })
-    }
-
-    /// How much memory it takes beside itself; of a stack that others share its part.
-    fn bytes(&self) -> usize {
-        size_of_val(self.spans.as_slice()) + self.stacks.part_bytes()
     }
 
     /// When the time that it stands for began.

@@ -54,8 +54,8 @@ impl Batches {
         let waiting: usize = self.sizes.iter().sum();
         let size = batch.hits.len();
         let has_room = self.sizes.is_empty() || waiting + size <= MAX_WAITING_HITS;
-        batch.room = self.backlog.room(batch.bytes());
-        let is_sent = has_room && batch.room.is_some() && self.outlet.offer(batch);
+        batch.room = has_room.then(|| self.backlog.room(batch.bytes())).flatten();
+        let is_sent = batch.room.is_some() && self.outlet.offer(batch);
         if is_sent {
             self.sizes.push_back(size);
         }

@@ -53,7 +53,8 @@ impl TracedHit {
 
 /// Memory of values and a stack, in bytes.
 pub(super) fn bytes(values: &[TracedValue], stack: Option<&NamedStack>) -> usize {
-    let values: usize = values.iter().map(|value| value.reading.bytes()).sum();
+    let of_value = |value: &TracedValue| size_of_val(value) + value.type_name.len() + value.reading.bytes();
+    let values: usize = values.iter().map(of_value).sum();
     values + stack.map_or(0, |stack| size_of_val(stack.frames.as_slice()))
 }
 
@@ -82,7 +83,7 @@ pub struct TraceBatch {
     pub thread_names: Option<Vec<ThreadName>>,
     /// Why this is the last one.
     pub ended: Option<Ending>,
-    /// Its room in the backlog while it waits for a client.
+    /// Its room in the backlog until it has left.
     pub room: Option<Arc<Room>>,
 }
 
