@@ -50,6 +50,8 @@ const CLOCK_AHEAD_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct Summarizer {
     minute: Option<Minute>,
+    /// While there is none.
+    between: Between,
 }
 
 /// The summaries of a minute: of the time from one message that begins anew to the next, which is shorter than a minute where
@@ -67,14 +69,24 @@ impl Summarizer {
     pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Summaries {
         let mut ended = Summaries::default();
         if message.begins_anew {
-            let open = self.minute.as_ref().map(Minute::open).unwrap_or_default();
+            if let Some(minute) = &self.minute {
+                self.between.open = minute.open();
+            }
             ended = self.end();
-            self.minute = Minute::begin(message, open);
+            self.between.threads.clear();
+            self.minute = Minute::begin(message, &mut self.between.open);
         }
         if let Some(minute) = &mut self.minute
             && minute.take(message).is_err()
         {
+            self.between = Between {
+                open: minute.open(),
+                threads: std::mem::take(&mut minute.threads),
+            };
             self.minute = None;
+        }
+        if self.minute.is_none() {
+            self.between.take(message);
         }
         ended
     }
@@ -86,6 +98,56 @@ impl Summarizer {
         let minute = minute.filter(|minute| minute.told.from_ns < minute.told.to_ns);
         minute.map(Minute::end).unwrap_or_default()
     }
+}
+
+/// What is known of spans while no minute is summed up: a minute behind is to know which of them samples wait for.
+#[derive(Default)]
+struct Between {
+    open: HashMap<SpanKey, Awaited>,
+    threads: HashMap<u32, Thread>,
+}
+
+impl Between {
+    /// Takes a message of a minute that is not summed up.
+    fn take(&mut self, message: &v1::WatchRecordsResponse) {
+        if message.dropped > 0 {
+            // Whoever reads it gives up all that waits.
+            self.open.clear();
+        }
+        self.threads.extend(threads(message));
+        let mut last_ns = message.from_ns;
+        for record in message.records.iter().filter_map(|record| record.record.as_ref()) {
+            match record {
+                Record::Sample(sample) => {
+                    last_ns = last_ns.saturating_add_signed(sample.after_ns);
+                    let Some(thread) = self.threads.get(&sample.thread) else {
+                        continue;
+                    };
+                    for span in decode::spans(sample, last_ns) {
+                        let awaited = thread.awaits(&span);
+                        if self.open.len() < MAX_ENTRIES {
+                            self.open.insert(SpanKey::of(&awaited), awaited);
+                        }
+                    }
+                }
+                Record::SpanEnd(end) => {
+                    last_ns = last_ns.saturating_add_signed(end.after_ns);
+                    if let Some(Thread { tid, .. }) = self.threads.get(&end.thread).copied() {
+                        let sequence = end.sequence;
+                        self.open.remove(&SpanKey { tid, sequence });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The threads that a message tells, by number.
+fn threads(message: &v1::WatchRecordsResponse) -> impl Iterator<Item = (u32, Thread)> {
+    message.threads.iter().map(|thread| {
+        let (pid, tid) = (thread.pid, thread.tid);
+        (thread.id, Thread { pid, tid })
+    })
 }
 
 /// Why a minute is not summed up: records are missing, contradict each other, or are too many.
@@ -113,6 +175,19 @@ struct BegunBefore {
 struct Thread {
     pid: u32,
     tid: u32,
+}
+
+impl Thread {
+    /// A span of its that samples wait for.
+    fn awaits(self, span: &SpanRef) -> Awaited {
+        Awaited {
+            tgid: self.pid,
+            tid: self.tid,
+            sequence: span.sequence,
+            probe: span.probe,
+            start_ns: span.start_ns,
+        }
+    }
 }
 
 /// What came since numbers began anew.
@@ -155,7 +230,8 @@ impl SpanKey {
 }
 
 impl Minute {
-    fn begin(first: &v1::WatchRecordsResponse, open_before: HashMap<SpanKey, Awaited>) -> Option<Self> {
+    /// One that begins with a message, while these spans are open, which it takes over.
+    fn begin(first: &v1::WatchRecordsResponse, open: &mut HashMap<SpanKey, Awaited>) -> Option<Self> {
         let (scope, _) = decode::scope(first.scope.clone()?).ok()?;
         Some(Self {
             told: v1::WatchRecordsResponse {
@@ -177,7 +253,7 @@ impl Minute {
             usual_ns: 0,
             begun_before: Vec::new(),
             entries: 0,
-            open_before,
+            open_before: std::mem::take(open),
         })
     }
 
@@ -191,11 +267,7 @@ impl Minute {
         {
             return Err(NotSummed);
         }
-        let threads = message.threads.iter().map(|thread| {
-            let (pid, tid) = (thread.pid, thread.tid);
-            (thread.id, Thread { pid, tid })
-        });
-        self.threads.extend(threads);
+        self.threads.extend(threads(message));
         self.told.threads.extend_from_slice(&message.threads);
         self.told.frames.extend_from_slice(&message.frames);
         self.told.nodes.extend_from_slice(&message.nodes);

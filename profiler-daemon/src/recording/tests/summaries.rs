@@ -501,6 +501,53 @@ proptest! {
     }
 }
 
+/// The number of a thread comes again in a minute that is not summed up for that; the minute behind knows what waited before.
+#[test]
+fn a_span_that_waits_across_a_minute_without_a_summary_is_known_behind_it() {
+    let sample = Event::Sample {
+        stack: 0,
+        complete: true,
+        activity: Activity::OnCpu,
+        continues: false,
+        late_ms: 0,
+    };
+    let leave = Event::Leave {
+        abandoned: false,
+        is_delivered: true,
+    };
+    let happenings = [
+        (1, 0, Event::Enter(OUTER)),
+        (1, 0, sample),
+        (0, 0, Event::Enter(OUTER)),
+        (0, 0, sample),
+        (0, 0, Event::Reborn),
+        (1, 0, Event::Reborn),
+        // In the next minute, which is not summed up.
+        (1, 800, Event::Enter(OUTER)),
+        (1, 0, sample),
+        // In the one behind.
+        (0, 800, Event::Enter(OUTER)),
+        (0, 0, sample),
+        (0, 0, leave),
+    ];
+    let happenings = happenings.map(|(thread, after_ms, event)| Happening {
+        thread,
+        after_ms,
+        event,
+    });
+    let batches = Story::told(scope_of(&[("a", OUTER)]), &happenings);
+    let folder = tempfile::tempdir().unwrap();
+    let (plain, summed) = (folder.path().join("plain"), folder.path().join("summed"));
+    write(&plain, &batches);
+    write_summed(&summed, batches.into_iter());
+    let answers = [plain, summed].map(|path| {
+        let question = Question::Flame(Grouping::Function, FlameTimes::Both);
+        answer(&Replay::of(&path), "a", (0, u64::MAX), question)
+    });
+    assert!(answers[0].contains("elsewhere_expired: 2"), "{}", answers[0]);
+    assert_eq!(answers[1], answers[0]);
+}
+
 /// A recording of calls of `f` for so many batches, with summaries; and where its chunks begin.
 fn summed(path: &Path, batches: usize) -> Vec<usize> {
     let mut target = Target::new();
