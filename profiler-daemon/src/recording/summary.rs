@@ -126,19 +126,32 @@ impl Between {
                     for span in decode::spans(sample, last_ns) {
                         let awaited = thread.awaits(&span);
                         if self.open.len() < MAX_ENTRIES {
-                            self.open.insert(SpanKey::of(&awaited), awaited);
+                            // Samples of another kind may go on waiting for the one before it.
+                            self.open.entry(SpanKey::of(&awaited)).or_insert(awaited);
                         }
                     }
                 }
                 Record::SpanEnd(end) => {
                     last_ns = last_ns.saturating_add_signed(end.after_ns);
-                    if let Some(Thread { tid, .. }) = self.threads.get(&end.thread).copied() {
-                        let sequence = end.sequence;
-                        self.open.remove(&SpanKey { tid, sequence });
+                    if let Some(Thread { pid, tid }) = self.threads.get(&end.thread).copied() {
+                        let span = decode::span_end(end, (pid, tid), last_ns);
+                        forget_ended(&mut self.open, &span);
                     }
                 }
             }
         }
+    }
+}
+
+/// Forgets a span that ended, of those that samples wait for; one with its key that is another goes on.
+fn forget_ended(open: &mut HashMap<SpanKey, Awaited>, end: &SpanEnd) {
+    let key = SpanKey {
+        tid: end.tid,
+        sequence: end.sequence,
+    };
+    let is_it = |span: &Awaited| (span.probe, span.start_ns) == (end.probe, end.start_ns);
+    if open.get(&key).is_some_and(is_it) {
+        open.remove(&key);
     }
 }
 
@@ -380,10 +393,7 @@ impl Minute {
         let end_ns = self.last_ns.saturating_add_signed(end.after_ns);
         self.last_ns = end_ns;
         let span = decode::span_end(end, (pid, tid), end_ns);
-        self.open_before.remove(&SpanKey {
-            tid,
-            sequence: span.sequence,
-        });
+        forget_ended(&mut self.open_before, &span);
         if span.start_ns < self.told.from_ns.saturating_add(CLOCK_AHEAD_NS) {
             // Samples before may wait for it.
             let after_ns = self.after_kept(end_ns);
