@@ -37,6 +37,25 @@ enum Event {
     Reborn,
 }
 
+impl Event {
+    /// A call that ends, and whose end is told.
+    const LEAVE: Self = Self::Leave {
+        abandoned: false,
+        is_delivered: true,
+    };
+
+    /// A whole sample on the CPU, which comes in time.
+    fn on_cpu(stack: u8) -> Self {
+        Self::Sample {
+            stack,
+            complete: true,
+            activity: Activity::OnCpu,
+            continues: false,
+            late_ms: 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Happening {
     thread: u8,
@@ -504,17 +523,7 @@ proptest! {
 /// The number of a thread comes again in a minute that is not summed up for that; the minute behind knows what waited before.
 #[test]
 fn a_span_that_waits_across_a_minute_without_a_summary_is_known_behind_it() {
-    let sample = Event::Sample {
-        stack: 0,
-        complete: true,
-        activity: Activity::OnCpu,
-        continues: false,
-        late_ms: 0,
-    };
-    let leave = Event::Leave {
-        abandoned: false,
-        is_delivered: true,
-    };
+    let (sample, leave) = (Event::on_cpu(0), Event::LEAVE);
     let happenings = [
         (1, 0, Event::Enter(OUTER)),
         (1, 0, sample),
@@ -622,17 +631,7 @@ fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_do
 
 #[test]
 fn a_thread_with_the_number_of_one_that_ended_in_a_call_has_samples_of_its_own() {
-    let sample = Event::Sample {
-        stack: 3,
-        complete: true,
-        activity: Activity::OnCpu,
-        continues: false,
-        late_ms: 0,
-    };
-    let leave = Event::Leave {
-        abandoned: false,
-        is_delivered: true,
-    };
+    let (sample, leave) = (Event::on_cpu(3), Event::LEAVE);
     // The second call has the first one's number, and begins and ends in a minute of its own.
     let minute_ms = ANEW * BATCH_NS / MS;
     let happenings: Vec<Happening> = [
