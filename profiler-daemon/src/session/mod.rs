@@ -233,6 +233,7 @@ pub fn default_cache() -> Option<PathBuf> {
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    memory::bound_kept();
     crate::kernel::prepare();
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));
     let library = Library::new(folder.clone());
