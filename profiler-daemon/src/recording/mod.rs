@@ -19,6 +19,7 @@ mod decode;
 mod events;
 mod reasons;
 mod scopes;
+mod summarizer;
 mod summary;
 mod syscalls;
 #[cfg(test)]
@@ -48,7 +49,8 @@ pub use self::{
     counters::RecordedBucket,
     decode::{Batch, Counted, Damaged, MAX_COUNT, TaskOf},
     reasons::reason,
-    summary::{Summaries, Summarizer, Summary},
+    summarizer::{Summaries, Summarizer},
+    summary::Summary,
     trigger::{Trigger, TriggerError},
 };
 use crate::session::RecordedScope;
