@@ -124,11 +124,11 @@ impl From<Status> for Failure {
         let Some(info) = details.error_info() else {
             return Self {
                 status: status_of_code(status.code()),
-                message: sentence(status.code(), status.message()),
+                message: sentence(&status),
             };
         };
         let field = |name: &str| info.metadata.get(name).map_or("", String::as_str);
-        let mut message = sentence(status.code(), status.message());
+        let mut message = sentence(&status);
         match info.reason.as_str() {
             "SCOPE_INVALID" => message.push_str(&caret(field("scope"), field("offset"))),
             "EXPRESSION_INVALID" => message.push_str(&caret(field("expression"), field("offset"))),
@@ -210,10 +210,16 @@ fn status_of_code(code: Code) -> ExitStatus {
 }
 
 /// The daemon's message; where there is none of its own, what the transport knows.
-fn sentence(code: Code, message: &str) -> String {
-    match code {
+fn sentence(status: &Status) -> String {
+    let message = status.message();
+    match status.code() {
         Code::Unavailable => format!("The daemon is gone: {}", escape::terminal(message)),
-        _ if message.is_empty() => format!("The daemon refused: {}.", code.description()),
+        // What the daemon says has no source here.
+        _ if std::error::Error::source(status).is_some() => format!(
+            "The connection to the daemon was lost ({}): the daemon has ended, or had no answer from here for too long.",
+            escape::terminal(message)
+        ),
+        code if message.is_empty() => format!("The daemon refused: {}.", code.description()),
         _ => escape::terminal(message).into_owned(),
     }
 }
@@ -306,6 +312,18 @@ mod tests {
             failure.message,
             "A name is expected after `->`.\n  req->\n       ^"
         );
+    }
+
+    #[test]
+    fn a_broken_connection_is_told_in_words() {
+        let broken = std::io::Error::other("h2 protocol error: error reading a body from connection");
+        let failure = Failure::from(Status::from_error(Box::new(broken)));
+        assert_eq!(failure.status, ExitStatus::Failed);
+        let begin = "The connection to the daemon was lost (h2 protocol error: error reading a body from connection): ";
+        assert!(failure.message.starts_with(begin), "{}", failure.message);
+        // The daemon's own words are its own.
+        let refused = Failure::from(Status::unknown("No."));
+        assert_eq!(refused.message, "No.");
     }
 
     #[test]

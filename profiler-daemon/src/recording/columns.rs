@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use profiler_proto::v1::{self, record::Record};
 
 use super::decode::Damaged;
+use crate::rpc::records::number;
 
 /// Records of a message that are read: more than are told in one.
 const MAX_RECORDS: usize = 1 << 18;
@@ -683,8 +684,4 @@ impl<'a> Unpacking<'a> {
             hits: self.end_hits.next()?,
         })
     }
-}
-
-fn number(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

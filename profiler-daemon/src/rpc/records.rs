@@ -207,6 +207,7 @@ fn usual_weight(records: &[Recorded]) -> u64 {
     weights.into_iter().next().unwrap_or(0)
 }
 
-fn number(number: usize) -> u32 {
+/// A number in a message; the largest there is for one beyond.
+pub fn number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

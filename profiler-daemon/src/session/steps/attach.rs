@@ -9,23 +9,18 @@ use profiler_target::Process;
 use super::{
     super::{
         functions::key,
-        lines::Shown,
-        picture::SiteInfo,
         prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
         probe_order::Late,
     },
     Steps,
-    running::{AttachedLine, AttachedLines, RunningStep},
+    running::{AttachedLine, AttachedLines, AttachedSpan, AttachedSpans, RunningStep},
 };
-use crate::kernel::{Attachment, Engine, Gates, KernelError, LookSpec};
-
-/// A span's site, and what is shown of each span.
-pub(super) type FreshSpan = (SiteInfo, Shown);
+use crate::kernel::{Engine, Gates, KernelError, LookSpec};
 
 /// What was attached for one step and belongs to nobody yet.
 #[derive(Default)]
 pub(super) struct Fresh {
-    pub(super) spans: Vec<(Attachment, Vec<FreshSpan>)>,
+    pub(super) spans: Vec<AttachedSpans>,
     pub(super) lines: Vec<AttachedLines>,
 }
 
@@ -43,8 +38,8 @@ impl Steps {
         let attached = self.attach_in_order(engine, prepared, kept, gates, records, &mut all);
         if let Err(error) = attached {
             for Fresh { spans, lines } in all {
-                for (attachment, _) in spans {
-                    engine.detach(attachment);
+                for spans in spans {
+                    engine.detach(spans.attachment);
                 }
                 for lines in lines {
                     engine.detach(lines.attachment);
@@ -82,8 +77,8 @@ impl Steps {
         }
         let mut late = Late::default();
         for (number, fresh) in all.iter().enumerate() {
-            for (attachment, _) in &fresh.spans {
-                late.add(number, attachment);
+            for spans in &fresh.spans {
+                late.add(number, &spans.attachment);
             }
             for lines in &fresh.lines {
                 late.add(number, &lines.attachment);
@@ -137,12 +132,13 @@ fn attach_ends(
     let How { gates, records, read } = *how;
     let is_only = prepared.has_one_process();
     for PreparedFile { pid, path, sites } in &prepared.files {
-        let (mut infos, mut specs) = (Vec::new(), Vec::new());
+        let (mut spans, mut specs) = (Vec::new(), Vec::new());
         for PreparedSpan {
             site, spec, shown, ..
         } in sites
         {
-            if known.is_some_and(|known| known.sees(&key(&site.function), *pid)) {
+            let function = key(&site.function);
+            if known.is_some_and(|known| known.sees(&function, *pid)) {
                 continue;
             }
             let mut spec = spec.clone();
@@ -153,14 +149,22 @@ fn attach_ends(
             if read.contains(&(*pid, path.as_path(), spec.entry_offset)) {
                 spec.entry_action = Action::LEAVE;
             }
-            infos.push((site.clone(), shown.clone()));
+            spans.push(AttachedSpan {
+                function,
+                site: site.clone(),
+                shown: shown.clone(),
+            });
             specs.push(spec);
         }
         if specs.is_empty() {
             continue;
         }
         if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), *pid, is_only)? {
-            fresh.spans.push((attachment, infos));
+            fresh.spans.push(AttachedSpans {
+                attachment,
+                spans,
+                is_given_up: false,
+            });
         }
     }
     Ok(())
@@ -175,7 +179,7 @@ fn attach_beginnings(
     fresh: &mut Fresh,
 ) -> Result<(), KernelError> {
     let is_only = prepared.has_one_process();
-    for (attachment, _) in &mut fresh.spans {
+    for AttachedSpans { attachment, .. } in &mut fresh.spans {
         let pid = attachment.pid();
         unless_ended(engine.attach_entries(attachment), pid, is_only)?;
     }

@@ -11,7 +11,7 @@ use super::{
         prepare::PreparedStep,
     },
     Steps,
-    attach::{Fresh, FreshSpan},
+    attach::Fresh,
     detach,
     running::{AttachedSpan, AttachedSpans, RunningStep},
 };
@@ -167,18 +167,17 @@ impl Steps {
         let running = &mut self.list[number];
         running.step = step;
         running.keep_code(code, &fresh);
-        for (attachment, sites) in fresh.spans {
-            for (probe, (site, _)) in attachment.probes().iter().zip(&sites) {
+        for AttachedSpans {
+            attachment, spans, ..
+        } in &fresh.spans
+        {
+            for (probe, AttachedSpan { site, .. }) in attachment.probes().iter().zip(spans) {
                 running
                     .functions
                     .add(&site.function, site.exit_method, *probe, ages, now_ns);
             }
-            running.spans.push(AttachedSpans {
-                attachment,
-                spans: sites.into_iter().map(attached_span).collect(),
-                is_given_up: false,
-            });
         }
+        running.spans.extend(fresh.spans);
         running.lines.extend(fresh.lines);
         running.sites = running.sites_of(files);
         let wanted: HashSet<Key> = running.sites.iter().map(|site| key(&site.function)).collect();
@@ -196,14 +195,6 @@ impl Steps {
         }
         // Not of what was let go of, however often a scope is edited.
         running.code = running.code().collect();
-    }
-}
-
-fn attached_span((site, shown): FreshSpan) -> AttachedSpan {
-    AttachedSpan {
-        function: key(&site.function),
-        site,
-        shown,
     }
 }
 

@@ -144,12 +144,14 @@ impl RunningStep {
     /// Notes the code of what is attached now, before it is among the rest. What stays attached stays in the code that it was attached
     /// in, whatever was planned for it since.
     pub(super) fn keep_code(&mut self, planned: Vec<Arc<ProbedCode>>, fresh: &Fresh) {
-        let spans = fresh.spans.iter().flat_map(|(attachment, sites)| {
-            let pid = attachment.pid();
-            sites
-                .iter()
-                .map(move |(site, _)| (pid, Some(key(&site.function))))
-        });
+        let spans = fresh.spans.iter().flat_map(
+            |AttachedSpans {
+                 attachment, spans, ..
+             }| {
+                let pid = attachment.pid();
+                spans.iter().map(move |span| (pid, Some(span.function.clone())))
+            },
+        );
         let lines = fresh.lines.iter().map(|lines| (lines.attachment.pid(), None));
         let fresh: HashSet<(u32, Option<Key>)> = spans.chain(lines).collect();
         let is_fresh = |code: &Arc<ProbedCode>| fresh.contains(&(code.pid, code.function.clone()));
