@@ -1,37 +1,40 @@
 //! What has come from the service, and what is made of it once for each message.
 
+mod bars;
 mod calls;
 mod graph;
 mod heat;
 mod hits;
+mod losses;
 mod picture;
 mod processes;
 mod recorded_source;
+mod selected;
 pub mod source;
 mod threads;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    ops::RangeInclusive,
     sync::Arc,
     time::Instant,
 };
 
 use profiler_daemon::session::OVER_BUDGET;
 use profiler_proto::v1;
-use profiler_scope::Place;
 
 pub use self::{
+    bars::{Durations, SelectedBars, band, place},
     calls::{CallRow, Calls},
     graph::{Block, Graph, GraphNode},
     heat::{Heat, HeatColumn},
     hits::{HitRow, Hits},
+    losses::Loss,
     picture::{Making, Picture},
     processes::ProcessRow,
     recorded_source::WantedSource,
     threads::{ThreadRow, ThreadTimes},
 };
-use super::lens::{Band, FrameId, Item, Lens, LossId, Pane, Recorded, Suggestion, Target, Wanted, path};
+use super::lens::{FrameId, Item, Lens, Pane, Recorded, Suggestion, Target, Wanted, path};
 use super::service::ranked;
 use crate::{
     cli::request::Sides,
@@ -43,11 +46,10 @@ use crate::{
     state::{
         flame::FlameState,
         functions::{FunctionRow, order},
-        histogram::{Part, Row},
         latency::LatencyState,
         lines::{LineKey, LineTime},
         syscalls::{self as syscalls_state, SyscallsState},
-        timeline::{self as timeline_state, TimelineState},
+        timeline::TimelineState,
         waits::WaitsState,
     },
 };
@@ -477,155 +479,6 @@ impl Data {
             .layout(Self::sides(lens.pane), zoom, lens.least_share())
     }
 
-    /// The selected line, with the function that it is of.
-    #[must_use]
-    pub fn selected_line(&self, lens: &Lens) -> Option<(&v1::SourceFunction, &v1::SourceLine)> {
-        let source = self.source_shown(lens)?;
-        let Some(Item::Line(id)) = lens.selection() else {
-            return None;
-        };
-        let line = source::lines(source).find(|line| source::id(source, line) == *id)?;
-        Some((source, line))
-    }
-
-    /// The steps that a line can be. Of a recording it is not known what could be probed there: the step of the scope, if it has one
-    /// there, and the line itself.
-    #[must_use]
-    pub fn places(&self, lens: &Lens, source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> {
-        if !lens.is_of_recording() {
-            return source::places(source, line);
-        }
-        let id = source::id(source, line);
-        let file = id.file.rsplit('/').next().unwrap_or_default().to_owned();
-        if file.is_empty() {
-            return Vec::new();
-        }
-        let steps = self
-            .session
-            .as_deref()
-            .map_or("", |session| session.scope.as_str());
-        let steps = profiler_scope::parse(steps)
-            .map(|scope| scope.steps)
-            .unwrap_or_default();
-        let is_there = |place: &Place| match place {
-            Place::Branch { file: of, line, .. } | Place::Call { file: of, line, .. } => {
-                *line == id.line && of.rsplit('/').next() == Some(&file)
-            }
-            _ => false,
-        };
-        let places = steps.into_iter().map(|step| step.place);
-        let mut places: Vec<Place> = places.filter(is_there).collect();
-        places.push(Place::Line { file, line: id.line });
-        places
-    }
-
-    /// The step that the selected line is.
-    #[must_use]
-    pub fn selected_place(&self, lens: &Lens) -> Option<Place> {
-        let (source, line) = self.selected_line(lens)?;
-        let mut places = self.places(lens, source, line);
-        let chosen = lens
-            .place
-            .as_ref()
-            .and_then(|place| places.iter().position(|other| other == place));
-        (!places.is_empty()).then(|| places.swap_remove(chosen.unwrap_or(0)))
-    }
-
-    /// The selected hit.
-    #[must_use]
-    pub fn selected_hit(&self, lens: &Lens) -> Option<&HitRow> {
-        match lens.selection() {
-            Some(Item::Hit(id)) => self.hits.rows.iter().find(|row| row.id() == *id),
-            _ => self.hits.rows.back(),
-        }
-    }
-
-    /// The bars of the histogram, the fastest calls first; none of several functions, which are a table.
-    #[must_use]
-    pub fn bars(&self, lens: &Lens) -> Vec<Row> {
-        let mut functions = self.latency.functions.values();
-        match (functions.next(), functions.next()) {
-            (Some(function), None) => function.since_start_counts.rows(lens.most_bars()),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Places of the selected bars among all: from the selected one to the marked one.
-    #[must_use]
-    pub fn selected_places(&self, lens: &Lens, bars: &[Row]) -> Option<RangeInclusive<usize>> {
-        let Some(Item::Bar(selected)) = lens.selection() else {
-            return None;
-        };
-        let selected = place(selected, bars)?;
-        let marked = lens.mark.as_ref().and_then(|mark| place(mark, bars));
-        let marked = marked.unwrap_or(selected);
-        Some(selected.min(marked)..=selected.max(marked))
-    }
-
-    /// The selected durations, from a bar that has calls to another that has: no threshold lies where there are none.
-    #[must_use]
-    pub fn selected_bars(&self, lens: &Lens) -> SelectedBars {
-        let bars = self.bars(lens);
-        let Some(places) = self.selected_places(lens, &bars) else {
-            return SelectedBars::None;
-        };
-        let mut with_calls = places.filter(|place| bars[*place].count > 0);
-        let Some(first) = with_calls.next() else {
-            return SelectedBars::WithoutCalls;
-        };
-        let last = with_calls.next_back().unwrap_or(first);
-        // The last goes on as slower calls come.
-        let next = bars.get(last + 1);
-        let below_ns = next.and_then(|next| self.edge_at(&bars, last + 1, band(next).from_ns));
-        SelectedBars::Durations(Durations {
-            from_ns: self.threshold_at(&bars, first),
-            below_ns,
-        })
-    }
-
-    /// The threshold from the selected bars on: at the first that has calls. `None` where none is selected.
-    #[must_use]
-    pub fn selected_threshold(&self, lens: &Lens) -> Option<Durations> {
-        let bars = self.bars(lens);
-        let first = *self.selected_places(lens, &bars)?.start();
-        let first = (first..bars.len()).find(|place| bars[*place].count > 0)?;
-        Some(Durations {
-            from_ns: self.threshold_at(&bars, first),
-            below_ns: None,
-        })
-    }
-
-    /// The lower edge of a bar with calls, as a scope has it. What is slower than all other bars begins at its first call, which may be far from
-    /// them. `None` of the first bar: there is nothing faster.
-    fn threshold_at(&self, bars: &[Row], at: usize) -> Option<u64> {
-        let bar = bars.get(at).filter(|_| at > 0)?;
-        let edge_ns = if bar.part == Part::Slower {
-            self.first_from(bars, at)?
-        } else {
-            band(bar).from_ns
-        };
-        self.edge_at(bars, at, edge_ns)
-    }
-
-    /// The shortest duration of calls from a bar on, in nanoseconds.
-    fn first_from(&self, bars: &[Row], at: usize) -> Option<u64> {
-        let function = self.latency.functions.values().next()?;
-        let mut bars = bars.iter().skip(at);
-        bars.find_map(|bar| function.since_start_counts.first_in(bar))
-    }
-
-    /// An edge below the calls from a bar on, as a scope has it at either end: rounded, but never beyond one of them. What is asked for of the
-    /// bar before ends where this one begins.
-    fn edge_at(&self, bars: &[Row], at: usize, edge_ns: u64) -> Option<u64> {
-        let first_ns = self.first_from(bars, at)?;
-        let rounded_ns = path::rounded_ns(edge_ns);
-        Some(if rounded_ns > first_ns {
-            path::rounded_down_ns(edge_ns)
-        } else {
-            rounded_ns
-        })
-    }
-
     /// Where a recording begins, which its times count from, in nanoseconds on the kernel's clock; `None` of a process.
     #[must_use]
     pub fn recorded_begin_ns(&self) -> Option<u64> {
@@ -633,47 +486,9 @@ impl Data {
         began_ns.filter(|ns| *ns > 0)
     }
 
-    /// The selected call: the slowest, where none was chosen.
-    #[must_use]
-    pub fn selected_call(&self, lens: &Lens) -> Option<&CallRow> {
-        let rows = &self.aside.calls.rows;
-        let chosen = match lens.selection() {
-            Some(Item::Call(id)) => rows.iter().find(|row| row.id() == *id),
-            _ => None,
-        };
-        chosen.or_else(|| rows.first())
-    }
-
-    /// The selected expression of the selected hit and its value, as a condition has it.
-    #[must_use]
-    pub fn selected_value(&self, lens: &Lens) -> Option<(String, String)> {
-        let values = &self.selected_hit(lens)?.hit.values;
-        let chosen = lens.value.as_ref();
-        let value = values
-            .iter()
-            .find(|value| Some(&value.expression) == chosen)
-            .or_else(|| values.first())?;
-        // As it is, and not as a terminal may show it.
-        let text = match (value.state(), value.text.as_str()) {
-            (v1::ValueState::Ok, "") => &value.json,
-            (v1::ValueState::Ok, text) => text,
-            _ => return None,
-        };
-        Some((value.expression.clone(), text.to_owned()))
-    }
-
     /// What slow calls do that the others do not, where that is certain enough.
     pub fn findings(&self) -> impl Iterator<Item = &v1::Finding> {
         self.aside.explained.iter().flat_map(explain::worth_saying)
-    }
-
-    /// The selected one of them.
-    #[must_use]
-    pub fn selected_finding(&self, lens: &Lens) -> Option<&v1::Finding> {
-        match lens.selection() {
-            Some(Item::Finding(text)) => self.findings().find(|finding| finding.text == *text),
-            _ => None,
-        }
     }
 
     /// Counters over time, as they are drawn.
@@ -692,30 +507,6 @@ impl Data {
         };
         let time = *self.lines.get(&key).filter(|time| time.all_ns > 0)?;
         Some((time, units::ratio(time.all_ns, self.graph.total.inside_ns)))
-    }
-
-    /// The selected node of the tree of waits.
-    #[must_use]
-    pub fn selected_wait(&self, lens: &Lens) -> Option<&v1::WaitNode> {
-        let Some(Item::Wait(path)) = lens.selection() else {
-            return None;
-        };
-        let state = &self.aside.waits;
-        let mut numbers = 1..=state.nodes.len();
-        let number = numbers.find(|number| state.path(*number) == *path)?;
-        state.node(number)
-    }
-
-    /// What the selected one is.
-    #[must_use]
-    pub fn selected_counter(&self, lens: &Lens) -> Option<timeline_state::Row> {
-        let Some(Item::Counter(label)) = lens.selection() else {
-            return None;
-        };
-        self.counters()
-            .into_iter()
-            .find(|drawn| drawn.label == *label)
-            .map(|drawn| drawn.row)
     }
 
     /// The rows of a list, in the order of the screen; none where it shows no such.
@@ -850,91 +641,6 @@ impl Data {
         }
     }
 
-    /// Losses of all views by reason, those that happened. What several have lost is the same thing, and counts once.
-    #[must_use]
-    pub fn losses(&self) -> BTreeMap<String, u64> {
-        let mut latency = self.latency.lost.clone();
-        let functions = self.latency.functions.values();
-        for (reason, count) in functions.flat_map(|function| &function.lost) {
-            let sum = latency.entry(reason.clone()).or_default();
-            *sum = sum.saturating_add(*count);
-        }
-        let others = [
-            &latency,
-            &self.hits.state.lost,
-            &self.aside.waits.lost,
-            &self.aside.syscalls.lost,
-            &self.aside.calls.state.lost,
-        ];
-        let others = others
-            .into_iter()
-            .flatten()
-            .chain(self.aside.explained.iter().flat_map(|explained| &explained.lost))
-            .map(|(reason, count)| (reason.as_str(), *count));
-        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-        for (reason, count) in self
-            .flame
-            .lost()
-            .into_iter()
-            .chain(others)
-            .filter(|(_, count)| *count > 0)
-        {
-            let most = lost.entry(reason.to_owned()).or_default();
-            *most = count.max(*most);
-        }
-        lost
-    }
-
-    /// Losses of each view by itself, the most first.
-    #[must_use]
-    pub fn losses_by_view(&self) -> Vec<Loss> {
-        let functions = self.latency.functions.values();
-        let of_functions = functions.flat_map(|function| &function.lost);
-        let latency = self
-            .latency
-            .lost
-            .iter()
-            .chain(of_functions)
-            .map(|loss| (loss, "calls"));
-        let others = [
-            (&self.hits.state.lost, "hits"),
-            (&self.aside.waits.lost, "waits"),
-            (&self.aside.syscalls.lost, "system calls"),
-            (&self.aside.calls.state.lost, "slowest calls"),
-        ];
-        let others = others
-            .into_iter()
-            .flat_map(|(lost, view)| lost.iter().map(move |loss| (loss, view)));
-        let explained = self.aside.explained.iter();
-        let explained = explained.flat_map(|explained| explained.lost.iter().map(|loss| (loss, "reasons")));
-        let mut losses: Vec<Loss> = Vec::new();
-        for ((reason, count), view) in latency.chain(others).chain(explained) {
-            match losses
-                .iter_mut()
-                .find(|loss| loss.id.reason == *reason && loss.id.view == view)
-            {
-                Some(loss) => loss.count = loss.count.saturating_add(*count),
-                None => losses.push(Loss {
-                    id: LossId {
-                        reason: reason.clone(),
-                        view,
-                    },
-                    count: *count,
-                }),
-            }
-        }
-        losses.extend(self.flame.lost().into_iter().map(|(reason, count)| Loss {
-            id: LossId {
-                reason: reason.to_owned(),
-                view: "samples",
-            },
-            count,
-        }));
-        losses.retain(|loss| loss.count > 0);
-        losses.sort_by_key(|loss| std::cmp::Reverse(loss.count));
-        losses
-    }
-
     /// What the daemon costs, by the view that said so last.
     #[must_use]
     pub fn cost(&self) -> Option<&v1::Cost> {
@@ -949,58 +655,6 @@ pub struct Replaced {
     _functions: Arc<Vec<FunctionRow>>,
     _lines: Arc<HashMap<LineKey, LineTime>>,
     _threads: Arc<Vec<ThreadRow>>,
-}
-
-/// What a view lacks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// Why, and of which view.
-    pub id: LossId,
-    /// How many.
-    pub count: u64,
-}
-
-/// What of the histogram is selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectedBars {
-    /// No bar.
-    None,
-    /// Bars that have no calls.
-    WithoutCalls,
-    /// Bars that have.
-    Durations(Durations),
-}
-
-/// Durations of calls, open at an end that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Durations {
-    /// The shortest, in nanoseconds.
-    pub from_ns: Option<u64>,
-    /// They are shorter than this, in nanoseconds.
-    pub below_ns: Option<u64>,
-}
-
-/// The durations of a bar.
-#[must_use]
-pub fn band(bar: &Row) -> Band {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "edges of the layout, below 2^44"
-    )]
-    let ns = |edge: f64| edge.round() as u64;
-    Band {
-        from_ns: ns(bar.low_ns),
-        below_ns: ns(bar.high_ns),
-    }
-}
-
-/// Where a band is among bars. They become wider as slower calls come: it is the one that has its middle.
-#[must_use]
-pub fn place(band: &Band, bars: &[Row]) -> Option<usize> {
-    let middle_ns = (band.from_ns as f64 * band.below_ns as f64).sqrt();
-    let place = bars.iter().position(|bar| middle_ns < bar.high_ns);
-    place.or_else(|| bars.len().checked_sub(1))
 }
 
 /// Whether a name has what is searched for, whatever the case.

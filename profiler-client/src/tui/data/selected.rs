@@ -1,0 +1,137 @@
+//! What is selected of a pane's rows, as it is known now.
+
+use profiler_proto::v1;
+use profiler_scope::Place;
+
+use super::{
+    super::lens::{Item, Lens},
+    CallRow, Data, HitRow, source,
+};
+use crate::state::timeline as timeline_state;
+
+impl Data {
+    /// The selected line, with the function that it is of.
+    #[must_use]
+    pub fn selected_line(&self, lens: &Lens) -> Option<(&v1::SourceFunction, &v1::SourceLine)> {
+        let source = self.source_shown(lens)?;
+        let Some(Item::Line(id)) = lens.selection() else {
+            return None;
+        };
+        let line = source::lines(source).find(|line| source::id(source, line) == *id)?;
+        Some((source, line))
+    }
+
+    /// The steps that a line can be. Of a recording it is not known what could be probed there: the step of the scope, if it has one
+    /// there, and the line itself.
+    #[must_use]
+    pub fn places(&self, lens: &Lens, source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> {
+        if !lens.is_of_recording() {
+            return source::places(source, line);
+        }
+        let id = source::id(source, line);
+        let file = id.file.rsplit('/').next().unwrap_or_default().to_owned();
+        if file.is_empty() {
+            return Vec::new();
+        }
+        let steps = self
+            .session
+            .as_deref()
+            .map_or("", |session| session.scope.as_str());
+        let steps = profiler_scope::parse(steps)
+            .map(|scope| scope.steps)
+            .unwrap_or_default();
+        let is_there = |place: &Place| match place {
+            Place::Branch { file: of, line, .. } | Place::Call { file: of, line, .. } => {
+                *line == id.line && of.rsplit('/').next() == Some(&file)
+            }
+            _ => false,
+        };
+        let places = steps.into_iter().map(|step| step.place);
+        let mut places: Vec<Place> = places.filter(is_there).collect();
+        places.push(Place::Line { file, line: id.line });
+        places
+    }
+
+    /// The step that the selected line is.
+    #[must_use]
+    pub fn selected_place(&self, lens: &Lens) -> Option<Place> {
+        let (source, line) = self.selected_line(lens)?;
+        let mut places = self.places(lens, source, line);
+        let chosen = lens
+            .place
+            .as_ref()
+            .and_then(|place| places.iter().position(|other| other == place));
+        (!places.is_empty()).then(|| places.swap_remove(chosen.unwrap_or(0)))
+    }
+
+    /// The selected hit.
+    #[must_use]
+    pub fn selected_hit(&self, lens: &Lens) -> Option<&HitRow> {
+        match lens.selection() {
+            Some(Item::Hit(id)) => self.hits.rows.iter().find(|row| row.id() == *id),
+            _ => self.hits.rows.back(),
+        }
+    }
+
+    /// The selected call: the slowest, where none was chosen.
+    #[must_use]
+    pub fn selected_call(&self, lens: &Lens) -> Option<&CallRow> {
+        let rows = &self.aside.calls.rows;
+        let chosen = match lens.selection() {
+            Some(Item::Call(id)) => rows.iter().find(|row| row.id() == *id),
+            _ => None,
+        };
+        chosen.or_else(|| rows.first())
+    }
+
+    /// The selected expression of the selected hit and its value, as a condition has it.
+    #[must_use]
+    pub fn selected_value(&self, lens: &Lens) -> Option<(String, String)> {
+        let values = &self.selected_hit(lens)?.hit.values;
+        let chosen = lens.value.as_ref();
+        let value = values
+            .iter()
+            .find(|value| Some(&value.expression) == chosen)
+            .or_else(|| values.first())?;
+        // As it is, and not as a terminal may show it.
+        let text = match (value.state(), value.text.as_str()) {
+            (v1::ValueState::Ok, "") => &value.json,
+            (v1::ValueState::Ok, text) => text,
+            _ => return None,
+        };
+        Some((value.expression.clone(), text.to_owned()))
+    }
+
+    /// The selected one of them.
+    #[must_use]
+    pub fn selected_finding(&self, lens: &Lens) -> Option<&v1::Finding> {
+        match lens.selection() {
+            Some(Item::Finding(text)) => self.findings().find(|finding| finding.text == *text),
+            _ => None,
+        }
+    }
+
+    /// The selected node of the tree of waits.
+    #[must_use]
+    pub fn selected_wait(&self, lens: &Lens) -> Option<&v1::WaitNode> {
+        let Some(Item::Wait(path)) = lens.selection() else {
+            return None;
+        };
+        let state = &self.aside.waits;
+        let mut numbers = 1..=state.nodes.len();
+        let number = numbers.find(|number| state.path(*number) == *path)?;
+        state.node(number)
+    }
+
+    /// What the selected one is.
+    #[must_use]
+    pub fn selected_counter(&self, lens: &Lens) -> Option<timeline_state::Row> {
+        let Some(Item::Counter(label)) = lens.selection() else {
+            return None;
+        };
+        self.counters()
+            .into_iter()
+            .find(|drawn| drawn.label == *label)
+            .map(|drawn| drawn.row)
+    }
+}
