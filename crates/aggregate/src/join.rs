@@ -190,7 +190,7 @@ impl Joiner {
         });
         let before = pending.stacks.len();
         pending.stacks.add(node.0.into(), cell);
-        pending.samples += cell.samples;
+        pending.samples = pending.samples.saturating_add(cell.samples);
         pending.latest_ns = pending.latest_ns.max(latest_ns);
         self.stacks = self.stacks - before + pending.stacks.len();
         if self.stacks > self.max_pending {

@@ -28,10 +28,10 @@ pub struct Cell<N> {
     pub samples: N,
 }
 
-impl<N: AddAssign> AddAssign for Cell<N> {
+impl<N: Number> AddAssign for Cell<N> {
     fn add_assign(&mut self, other: Self) {
-        self.weight += other.weight;
-        self.samples += other.samples;
+        self.weight = self.weight.plus(other.weight);
+        self.samples = self.samples.plus(other.samples);
     }
 }
 

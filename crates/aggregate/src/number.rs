@@ -7,6 +7,10 @@ pub trait Number: Copy + Default + PartialOrd + AddAssign + Debug {
     /// A whole number of calls.
     fn from_count(count: u64) -> Self;
 
+    /// `self + other`, not above what it can hold: counts of a recording are whatever somebody wrote there.
+    #[must_use]
+    fn plus(self, other: Self) -> Self;
+
     /// `self - other`, not below zero.
     #[must_use]
     fn minus(self, other: Self) -> Self;
@@ -21,6 +25,10 @@ pub trait Number: Copy + Default + PartialOrd + AddAssign + Debug {
 impl Number for u64 {
     fn from_count(count: u64) -> Self {
         count
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
     }
 
     fn minus(self, other: Self) -> Self {
@@ -49,6 +57,10 @@ const ROUNDING: f64 = 1e-12;
 impl Number for f64 {
     fn from_count(count: u64) -> Self {
         count as f64
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self + other
     }
 
     fn minus(self, other: Self) -> Self {

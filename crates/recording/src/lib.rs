@@ -20,7 +20,7 @@
 //!            …         payload, a Zstandard frame
 //! ```
 //!
-//! Whole numbers are little endian; CRC-32 is that of IEEE 802.3. There is no index: the heads of an hour's 3,600 chunks are
+//! Whole numbers are little endian; CRC-32 is that of IEEE 802.3. There is no index: the heads of an hour's 5,000 chunks are
 //! found by as many small reads, which take some milliseconds.
 //!
 //! | file | idea |

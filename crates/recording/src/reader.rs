@@ -61,7 +61,14 @@ struct Placed {
 }
 
 /// Bytes that are searched for a head at once.
-const SEARCHED: usize = 64 << 10;
+const SEARCHED_BYTES: usize = 64 << 10;
+
+/// Bytes of the file that were read to search them.
+#[derive(Debug, Default)]
+struct Searched {
+    at: u64,
+    bytes: Vec<u8>,
+}
 
 /// A recording that is open.
 #[derive(Debug)]
@@ -69,6 +76,7 @@ pub struct Reader<R> {
     file: R,
     placed: Vec<Placed>,
     cut: Option<Cut>,
+    searched: Searched,
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -101,6 +109,7 @@ impl<R: Read + Seek> Reader<R> {
             file,
             placed: Vec::new(),
             cut: None,
+            searched: Searched::default(),
         };
         let mut at = PROLOGUE_BYTES;
         let mut hole_at = None;
@@ -123,9 +132,10 @@ impl<R: Read + Seek> Reader<R> {
             } else {
                 // What was damaged may be a head alone.
                 hole_at.get_or_insert(at);
-                at = reader.next_magic(at + 1, end)?;
+                at = reader.next_head(at + 1, end)?;
             }
         }
+        reader.searched = Searched::default();
         reader.cut = hole_at.map(|at| Cut {
             at,
             bytes: end - at,
@@ -142,28 +152,51 @@ impl<R: Read + Seek> Reader<R> {
         let mut bytes = [0; HEAD_BYTES];
         self.file.seek(SeekFrom::Start(at))?;
         self.file.read_exact(&mut bytes)?;
-        let head = Head::read(&bytes);
-        Ok(head.filter(|head| end - at - HEAD_BYTES as u64 >= u64::from(head.length)))
+        Ok(whole_head(&bytes, at, end))
     }
 
-    /// Where something begins as heads do, from a place on; the end where nothing does.
-    fn next_magic(&mut self, mut at: u64, end: u64) -> io::Result<u64> {
+    /// Where the next whole chunk's head is, from a place on; the end where there is none. The bytes of a file are read once, however
+    /// many in it look like the beginning of a head.
+    fn next_head(&mut self, mut at: u64, end: u64) -> io::Result<u64> {
         let magic = chunk::MAGIC.to_le_bytes();
-        let mut bytes = Vec::with_capacity(SEARCHED);
-        while at < end {
-            bytes.clear();
-            self.file.seek(SeekFrom::Start(at))?;
-            self.file.by_ref().take(SEARCHED as u64).read_to_end(&mut bytes)?;
-            if let Some(found) = bytes.windows(magic.len()).position(|bytes| bytes == magic) {
-                return Ok(at + found as u64);
+        loop {
+            if self.bytes_from(at) < HEAD_BYTES {
+                self.search(at)?;
+                if self.bytes_from(at) < HEAD_BYTES {
+                    return Ok(end);
+                }
             }
-            if bytes.len() < SEARCHED {
-                break;
+            let Searched { bytes, .. } = &self.searched;
+            let unread = bytes.get(bytes.len() - self.bytes_from(at)..).unwrap_or_default();
+            let found = unread.windows(HEAD_BYTES).zip(at..).find(|(head, at)| {
+                let head = <&[u8; HEAD_BYTES]>::try_from(*head);
+                head.is_ok_and(|head| head.starts_with(&magic) && whole_head(head, *at, end).is_some())
+            });
+            if let Some((_, at)) = found {
+                return Ok(at);
             }
-            // It may lie across the border.
-            at += (SEARCHED - magic.len() + 1) as u64;
+            // One may lie across the border.
+            at += (unread.len() - HEAD_BYTES + 1) as u64;
         }
-        Ok(end)
+    }
+
+    /// How many bytes from a place on were read to be searched.
+    fn bytes_from(&self, at: u64) -> usize {
+        let Searched { at: begin, bytes } = &self.searched;
+        let before = at
+            .checked_sub(*begin)
+            .and_then(|before| usize::try_from(before).ok());
+        before.map_or(0, |before| bytes.len().saturating_sub(before))
+    }
+
+    /// Reads what is searched, from a place on.
+    fn search(&mut self, at: u64) -> io::Result<()> {
+        self.searched.at = at;
+        self.searched.bytes.clear();
+        self.file.seek(SeekFrom::Start(at))?;
+        let mut part = self.file.by_ref().take(SEARCHED_BYTES as u64);
+        part.read_to_end(&mut self.searched.bytes)?;
+        Ok(())
     }
 
     /// The chunks, in the order in which they were written.
@@ -223,4 +256,10 @@ impl<R: Read + Seek> Reader<R> {
         }
         Ok(content)
     }
+}
+
+/// The head in these bytes at a place, where there is one and its content ends within the file.
+fn whole_head(bytes: &[u8; HEAD_BYTES], at: u64, end: u64) -> Option<Head> {
+    let behind = end.saturating_sub(at).saturating_sub(HEAD_BYTES as u64);
+    Head::read(bytes).filter(|head| behind >= u64::from(head.length))
 }

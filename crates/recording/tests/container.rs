@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::{collections::BTreeMap, io::Cursor};
+use std::{
+    collections::BTreeMap,
+    io::{self, Cursor},
+};
 
 use profiler_recording::{Chunk, Kind, OpenError, ReadError, Reader, Writer};
 use proptest::prelude::*;
@@ -152,4 +155,46 @@ proptest! {
         file.extend(bytes);
         let _ = read(file);
     }
+}
+
+/// A file that counts what is read of it.
+struct Counted {
+    file: Cursor<Vec<u8>>,
+    bytes: u64,
+}
+
+impl io::Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Seek for Counted {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+#[test]
+fn a_file_of_nothing_but_beginnings_of_heads_is_read_once() {
+    let mut file = written(&contents());
+    let chunks = read(file.clone()).unwrap().chunks;
+    file.extend(b"CHNK".repeat(1 << 18));
+    // A chunk behind them is found.
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    let prologue = writer.bytes() as usize;
+    writer.write(chunk(9), b"behind").unwrap();
+    file.extend_from_slice(&writer.into_inner()[prologue..]);
+    let length = file.len() as u64;
+    let mut counted = Counted {
+        file: Cursor::new(file),
+        bytes: 0,
+    };
+    let reader = Reader::open(&mut counted).unwrap();
+    assert_eq!(reader.chunks().len(), chunks.len() + 1);
+    assert!(reader.is_behind_hole(chunks.len()));
+    drop(reader);
+    assert!(counted.bytes < length * 2, "{} bytes of {length}", counted.bytes);
 }

@@ -79,8 +79,16 @@ impl ProbeCounts {
     /// Spans that are open no more, and not in the histogram.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
-        let not_timed = self.no_page + self.abandoned + self.too_deep + self.no_state;
-        not_timed + self.refused + self.undecided
+        [
+            self.no_page,
+            self.abandoned,
+            self.too_deep,
+            self.no_state,
+            self.refused,
+            self.undecided,
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
     }
 }
 

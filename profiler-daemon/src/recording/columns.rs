@@ -403,6 +403,13 @@ impl ColumnReader {
             self.tell_places(columns)?;
         }
         let others = std::mem::take(&mut message.records);
+        let spans = others.iter().map(|record| match &record.record {
+            Some(Record::Sample(sample)) => sample.spans.len(),
+            _ => 0,
+        });
+        if others.len() > MAX_RECORDS || spans.sum::<usize>() > MAX_SPANS {
+            return Err(Damaged);
+        }
         let columns = columns.filter(|_| unpacked == Unpacked::Records);
         let Some(mut columns) = columns else {
             return Ok(Records::without_columns(others));

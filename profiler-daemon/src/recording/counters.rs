@@ -11,6 +11,9 @@ use crate::session::{ThreadCounted, Told};
 /// Counters of a bucket.
 const MAX_COUNTERS: usize = 64;
 
+/// Buckets of a message: there are a hundred a second at most, and four messages.
+const MAX_BUCKETS: usize = 4096;
+
 /// Threads of a bucket.
 const MAX_THREADS: usize = 1024;
 
@@ -47,7 +50,7 @@ pub fn read(message: v1::RecordedCounters) -> Result<RecordedCounts, Damaged> {
         threads,
         buckets,
     } = message;
-    if counters.len() > MAX_COUNTERS || missing.len() > MAX_COUNTERS {
+    if counters.len() > MAX_COUNTERS || missing.len() > MAX_COUNTERS || buckets.len() > MAX_BUCKETS {
         return Err(Damaged);
     }
     let count = counters.len();

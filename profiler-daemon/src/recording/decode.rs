@@ -54,7 +54,7 @@ const MAX_COUNTERS: usize = 1024;
 /// Bytes of a build-id: those of SHA-512.
 const MAX_BUILD_ID: usize = 64;
 
-/// A count or a weight above this is none; sums of them have room.
+/// A count or a weight above this is none.
 pub const MAX_COUNT: u64 = 1 << 48;
 
 /// A message that contradicts itself, or those before it.
@@ -154,9 +154,19 @@ impl ToldFrame {
     }
 }
 
-/// Whether the frames of a message are no more, and no larger, than any that was written.
-pub(super) fn are_frames(told: &[v1::Frame]) -> bool {
-    told.len() <= MAX_TOLD && told.iter().all(|frame| frame.build_id.len() <= MAX_BUILD_ID)
+/// Whether a message alone tells more than any that was written.
+pub(super) fn is_too_much(message: &v1::WatchRecordsResponse) -> bool {
+    message.nodes.len() > MAX_NODES
+        || message.frames.len() > MAX_TOLD
+        || message.threads.len() > MAX_TOLD
+        || (message.frames.iter()).any(|frame| frame.build_id.len() > MAX_BUILD_ID)
+        || message.hits.len() > MAX_HITS
+        || message.event_samples.len() > MAX_HITS
+        || message.event_counts.len() > MAX_COUNTERS
+        || message.calls.len() > MAX_PROBES as usize
+        || message.hit_counts.len() > MAX_PROBES as usize
+        || message.counters.len() > MAX_COUNTERS
+        || message.counters.values().any(|count| *count > MAX_COUNT)
 }
 
 /// What tells stacks apart.
@@ -297,18 +307,12 @@ impl Decoder {
         }
     }
 
-    /// Whether a message tells more than any that was written.
+    /// Whether a message tells more than any that was written, with those before it.
     fn is_too_much(&self, message: &v1::WatchRecordsResponse) -> bool {
         self.nodes.len() + message.nodes.len() > MAX_NODES
             || self.frames.len() + message.frames.len() > MAX_TOLD
             || self.threads.len() + message.threads.len() > MAX_TOLD
-            || !are_frames(&message.frames)
-            || message.hits.len() > MAX_HITS
-            || message.event_samples.len() > MAX_HITS
-            || message.event_counts.len() > MAX_COUNTERS
-            || message.calls.len() > MAX_PROBES as usize
-            || message.hit_counts.len() > MAX_PROBES as usize
-            || message.counters.len() > MAX_COUNTERS
+            || is_too_much(message)
     }
 
     fn take_nodes(&mut self, nodes: Vec<v1::RecordedNode>) -> Result<(), Damaged> {

@@ -5,9 +5,11 @@
 //! | `columns` | messages as files keep them |
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
+//! | `events` | samples of events among those of time |
 //! | `reasons` | why something was lost, as a newer version says it |
 //! | `scopes` | which scopes were recorded |
-//! | `summary` | a minute's records, summed up |
+//! | `summarizer` | sums up a minute's records while they are recorded |
+//! | `summary` | a minute's records, summed up, from messages |
 //! | `syscalls` | system calls by when they returned |
 //! | `trigger` | what a recording waits for |
 //! | `waits` | waits of threads |
@@ -38,7 +40,8 @@ use std::{
 };
 
 use profiler_proto::v1;
-use profiler_recording::{Kind, PROLOGUE_BYTES, ReadError, Reader};
+use profiler_recording::{Cut, Kind, PROLOGUE_BYTES, ReadError, Reader};
+use profiler_scope::MAX_STEPS;
 use profiler_symbolize::{Frames, Grouping};
 use prost::Message as _;
 
@@ -333,9 +336,9 @@ impl Recording {
         self.chunks.last().map_or(0, |chunk| chunk.to_ns)
     }
 
-    /// Bytes at its end that are not whole; 0 where all are.
-    pub fn bytes_cut_off(&self) -> u64 {
-        self.reader.cut().map_or(0, |cut| cut.bytes)
+    /// Where it ends before the file does; `None` where it does not.
+    pub fn cut(&self) -> Option<Cut> {
+        self.reader.cut()
     }
 
     /// The chunk of records with which to begin for a time: what is told from there on can be understood.
@@ -460,6 +463,8 @@ impl Recording {
         let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
         let places = self.summaries.iter().skip(first);
         let places = places.take_while(|summary| summary.from_ns == from_ns);
+        // No more were written: for each number of steps, and of calls.
+        let places = places.take(MAX_STEPS + 2);
         let places = places.filter(|summary| summary.kind == kind).copied();
         let mut places: Vec<(usize, SummaryPlace)> = places.enumerate().collect();
         // The one that answered before is of as many steps as that of this minute in the same place.

@@ -7,7 +7,7 @@ use profiler_aggregate::{
     matrix::{BucketCell, Cell},
 };
 use profiler_common::{layout::BUCKETS, probe::ProbeId};
-use profiler_proto::v1;
+use profiler_proto::v1::{self, record::Record};
 use profiler_recording::Kind;
 use profiler_symbolize::Frames;
 use prost::Message as _;
@@ -52,6 +52,8 @@ pub struct Message {
     /// The rest.
     told: v1::WatchRecordsResponse,
     scope: (RecordedScope, HashMap<ProbeId, u64>),
+    /// Bytes that it was read from: those of its texts, among others.
+    content_bytes: usize,
 }
 
 /// What a message tells.
@@ -82,18 +84,30 @@ impl Message {
             (Told::Calls(moments), told)
         };
         ColumnReader::default().unpack(&mut told)?;
-        let scope = decode::scope(told.scope.take().ok_or(Damaged)?)?;
-        if !decode::are_frames(&told.frames) {
+        if decode::is_too_much(&told) {
             return Err(Damaged);
         }
+        let scope = decode::scope(told.scope.take().ok_or(Damaged)?)?;
         let frames = std::mem::take(&mut told.frames);
-        // Nothing was told before.
-        told.begins_anew = false;
         Ok(Self {
             of,
             frames: frames.into_iter().map(ToldFrame::of).collect(),
-            told,
+            // The other fields of a message are not of a summary. Nothing was told before it.
+            told: v1::WatchRecordsResponse {
+                from_ns: told.from_ns,
+                to_ns: told.to_ns,
+                dropped: told.dropped,
+                nodes: told.nodes,
+                threads: told.threads,
+                records: told.records,
+                calls: told.calls,
+                counters: told.counters,
+                cost: told.cost,
+                weight_ns: told.weight_ns,
+                ..Default::default()
+            },
             scope,
+            content_bytes: content.len(),
         })
     }
 
@@ -125,16 +139,24 @@ impl Message {
             Told::Calls(moments) => moments.iter().map(Moment::bytes).sum(),
         };
         let told = &self.told;
-        let names: usize = (self.frames.iter())
-            .map(|told| {
-                let ToldFrame { frame, .. } = told;
-                size_of_val(told) + frame.function.len() + frame.file.len() + frame.module.len()
+        let spans = told.records.iter().map(|record| match &record.record {
+            Some(Record::Sample(sample)) => size_of_val(sample.spans.as_slice()),
+            _ => 0,
+        });
+        let counts = told.calls.iter().map(|calls| {
+            let ended = calls.ended.as_ref();
+            ended.map_or(0, |ended| {
+                size_of_val(ended.bucket_deltas.as_slice()) + size_of_val(ended.counts.as_slice())
             })
-            .sum();
-        own + names
+        });
+        own + self.content_bytes
+            + size_of_val(self.frames.as_slice())
             + size_of_val(told.nodes.as_slice())
             + size_of_val(told.records.as_slice())
             + size_of_val(told.threads.as_slice())
+            + size_of_val(told.calls.as_slice())
+            + spans.sum::<usize>()
+            + counts.sum::<usize>()
     }
 }
 
@@ -181,6 +203,7 @@ impl Decoder {
             frames: told_frames,
             told,
             scope,
+            content_bytes: _,
         } = message;
         self.know(told_frames.iter().cloned(), frames);
         let mut batch = self.next(told.clone(), frames)?;

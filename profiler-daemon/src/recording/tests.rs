@@ -24,6 +24,7 @@ mod scopes;
 mod spans;
 mod summaries;
 mod syscalls;
+mod too_much;
 
 use super::{ColumnWriter, Recording};
 use crate::{

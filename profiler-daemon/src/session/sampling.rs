@@ -206,7 +206,7 @@ impl Sampling {
     pub fn attempted(&self, times: FlameTimes) -> u64 {
         let of = |way: Way, is_drawn: bool| if is_drawn { way.attempted } else { 0 };
         let (on, off) = (times.contain(Activity::OnCpu), times.contain(Activity::Runnable));
-        of(self.ticks, on) + of(self.off_cpu, off)
+        of(self.ticks, on).saturating_add(of(self.off_cpu, off))
     }
 
     /// Losses by reason, in these times: those of samples begin with `sample_` and `off_cpu_`, but those of their stacks

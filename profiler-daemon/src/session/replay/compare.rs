@@ -77,7 +77,9 @@ pub fn picture(
     let matched = Matched::new(&after.frames, &before.frames, variant.kind.by);
     let mut lost = after.flame_losses(times);
     add_losses(&mut lost, before.flame_losses(times_before));
-    let attempted = after.attempted(times) + before.attempted(times_before);
+    let attempted = after
+        .attempted(times)
+        .saturating_add(before.attempted(times_before));
     let (Some(flame), Some(flame_before)) = (&mut after.flame, &mut before.flame) else {
         let message = "no flame graph was requested";
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
@@ -213,9 +215,11 @@ impl Matched {
         let mut of = vec![0; before.len()];
         for (name, others) in others {
             let known = known.get(&name).map_or(&[][..], Vec::as_slice);
+            let at_line: HashMap<&Frame, u32> =
+                known.iter().rev().map(|at| (&after[*at as usize], *at)).collect();
             for (rank, &other) in others.iter().enumerate() {
                 let frame = &before[other as usize];
-                let same = known.iter().find(|at| after[**at as usize] == *frame);
+                let same = at_line.get(frame);
                 let ranked = (known.len() == others.len()).then(|| &known[rank]);
                 of[other as usize] = if let Some(at) = ranked.or(same) {
                     *at

@@ -30,6 +30,9 @@ use crate::{
 /// Buckets that one view shows; the oldest give way, and are said to be missed.
 const MAX_BUCKETS: usize = 36_000;
 
+/// Threads that are counted by themselves in a bucket, of all in its time.
+const MAX_THREADS: usize = 4096;
+
 /// Counts in all of them, threads' included.
 const MAX_COUNTS: usize = 2_000_000;
 
@@ -169,7 +172,7 @@ struct Taken<'a> {
     /// Counts in these.
     counts: usize,
     /// The one that is not as long yet as is asked for.
-    open: Option<RecordedBucket>,
+    open: Option<Open>,
     missed: u64,
     /// What had been lost when the first was recorded, and when the last was.
     recorded_lost: Option<(u64, u64)>,
@@ -206,17 +209,20 @@ impl Taken<'_> {
         };
         let open = match self.open.take() {
             // Where one was lost between them, they are two.
-            Some(open) if open.to_ns == bucket.from_ns => joined(open, bucket),
-            Some(open) => {
-                self.push(open);
-                bucket
+            Some(mut open) if open.bucket.to_ns == bucket.from_ns => {
+                open.join(bucket);
+                open
             }
-            None => bucket,
+            Some(open) => {
+                self.push(open.closed());
+                Open::of(bucket)
+            }
+            None => Open::of(bucket),
         };
         // A bucket is read a little late, and the next one then is a little short.
-        let length_ns = open.to_ns.saturating_sub(open.from_ns);
+        let length_ns = open.bucket.to_ns.saturating_sub(open.bucket.from_ns);
         if length_ns.saturating_add(self.request.step_ns / 10) >= self.request.step_ns {
-            self.push(open);
+            self.push(open.closed());
         } else {
             self.open = Some(open);
         }
@@ -249,7 +255,7 @@ impl Taken<'_> {
             ));
         };
         if let Some(open) = self.open.take() {
-            self.push(open);
+            self.push(open.closed());
         }
         if self.buckets.is_empty() {
             return Err(nothing());
@@ -289,29 +295,50 @@ fn counts(bucket: &RecordedBucket) -> usize {
     bucket.counted.len() + of_threads.sum::<usize>()
 }
 
-/// Two buckets behind one another as one.
-fn joined(first: RecordedBucket, then: RecordedBucket) -> RecordedBucket {
-    let lengths = [&first, &then].map(|bucket| bucket.to_ns.saturating_sub(bucket.from_ns));
-    let mut threads: BTreeMap<u32, ThreadCounted> = first
-        .threads
-        .into_iter()
-        .map(|thread| (thread.tid, thread))
-        .collect();
-    for thread in then.threads {
-        let counted = match threads.get(&thread.tid) {
-            Some(before) => together(&before.counted, &thread.counted, lengths),
-            None => thread.counted,
-        };
-        threads.insert(thread.tid, ThreadCounted { counted, ..thread });
+/// A bucket that others are added to.
+struct Open {
+    /// Without threads.
+    bucket: RecordedBucket,
+    threads: BTreeMap<u32, ThreadCounted>,
+}
+
+impl Open {
+    fn of(mut bucket: RecordedBucket) -> Self {
+        let threads = std::mem::take(&mut bucket.threads).into_iter();
+        Self {
+            bucket,
+            threads: threads.map(|thread| (thread.tid, thread)).collect(),
+        }
     }
-    RecordedBucket {
-        from_ns: first.from_ns,
-        to_ns: then.to_ns,
-        counted: together(&first.counted, &then.counted, lengths),
-        calls: (first.calls.zip(then.calls)).map(|(first, then)| first.saturating_add(then)),
-        threads: threads.into_values().collect(),
-        threads_left_out: first.threads_left_out.max(then.threads_left_out),
-        lost: then.lost,
+
+    /// Adds the bucket behind it. Of threads that there is no room for, those of the bucket with the most are said to be left out.
+    fn join(&mut self, then: RecordedBucket) {
+        let first = &mut self.bucket;
+        let lengths = [&*first, &then].map(|bucket| bucket.to_ns.saturating_sub(bucket.from_ns));
+        let mut left_out = then.threads_left_out;
+        for thread in then.threads {
+            if let Some(before) = self.threads.get_mut(&thread.tid) {
+                let counted = together(&before.counted, &thread.counted, lengths);
+                *before = ThreadCounted { counted, ..thread };
+            } else if self.threads.len() < MAX_THREADS {
+                self.threads.insert(thread.tid, thread);
+            } else {
+                left_out = left_out.saturating_add(1);
+            }
+        }
+        first.to_ns = then.to_ns;
+        first.counted = together(&first.counted, &then.counted, lengths);
+        first.calls = (first.calls.zip(then.calls)).map(|(first, then)| first.saturating_add(then));
+        first.threads_left_out = first.threads_left_out.max(left_out);
+        first.lost = then.lost;
+    }
+
+    /// The bucket, as it is shown.
+    fn closed(self) -> RecordedBucket {
+        RecordedBucket {
+            threads: self.threads.into_values().collect(),
+            ..self.bucket
+        }
     }
 }
 
@@ -350,17 +377,33 @@ mod tests {
         }
     }
 
+    fn joined(buckets: impl IntoIterator<Item = RecordedBucket>) -> RecordedBucket {
+        let mut buckets = buckets.into_iter();
+        let mut open = Open::of(buckets.next().unwrap());
+        buckets.for_each(|bucket| open.join(bucket));
+        open.closed()
+    }
+
     #[test]
     fn joined_buckets_add_up_and_what_had_no_turn_stays_unknown() {
-        let both = joined(bucket(0, Some(2), 7), bucket(100, Some(5), 7));
+        let both = joined([bucket(0, Some(2), 7), bucket(100, Some(5), 7)]);
         assert_eq!((both.from_ns, both.to_ns, both.calls), (0, 200, Some(6)));
         assert_eq!(both.counted[0].count, Some(7));
         assert_eq!(
             (both.threads.len(), both.threads[0].counted[0].count),
             (1, Some(7))
         );
-        let unknown = joined(both, bucket(200, None, 8));
+        let unknown = joined([both, bucket(200, None, 8)]);
         assert_eq!(unknown.counted[0].count, None);
         assert_eq!(unknown.threads.len(), 2);
+    }
+
+    #[test]
+    fn threads_that_a_joined_bucket_has_no_room_for_are_said_to_be_left_out() {
+        let all = u32::try_from(MAX_THREADS).unwrap() + 2;
+        let each = (0..all).map(|tid| bucket(u64::from(tid) * 100, Some(1), tid));
+        let joined = joined(each);
+        assert_eq!((joined.threads.len(), joined.threads_left_out), (MAX_THREADS, 1));
+        assert_eq!(joined.counted[0].count, Some(all.into()));
     }
 }

@@ -194,9 +194,9 @@ impl Playing<'_> {
         lost.extend(OwnLosses::of_counters(counted).by_reason());
         lost.extend(taken.dropped());
         lost.extend(explained.hit_losses());
-        let ends = spans.of_records().map(|(_, count)| count).sum::<u64>() + taken.lost;
+        let loses_ends = taken.lost > 0 || spans.of_records().any(|(_, count)| count > 0);
         explained.complete(&Gaps {
-            ends: ends > 0 || sampling.loses_ends(),
+            ends: loses_ends || sampling.loses_ends(),
             waits: counted(WAITS_DROPPED) > 0 || sampling.loses_waits(),
             hole: taken.missing_ns > 0,
         });

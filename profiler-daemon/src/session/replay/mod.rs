@@ -86,6 +86,8 @@ use super::{
 };
 pub use summed::{SummedSteps, of as summed_steps};
 
+use profiler_recording::{Cut, MAX_CHUNKS};
+
 pub use crate::recording::OpenError;
 use crate::{kernel::Event, recording::Recording};
 
@@ -680,10 +682,14 @@ fn part(recording: &Recording, time: RecordedTime, ages: AskedAges) -> Result<Pa
 /// What is known of a part, and how long it is.
 fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result<(Begun, u64), SessionError> {
     let mut begun = begun::begin(recording, scope, part)?;
-    let cut_off = recording.bytes_cut_off();
-    if cut_off > 0 {
+    if let Some(Cut { bytes, too_many, .. }) = recording.cut() {
+        let reason = if too_many {
+            format!("it is read up to {MAX_CHUNKS} chunks; record a long time in several files")
+        } else {
+            "it was cut off while they were written, or they are damaged".to_owned()
+        };
         begun.warnings.push(format!(
-            "the last {cut_off} bytes of the recording are left out: it was cut off while they were written, or they are damaged"
+            "the last {bytes} bytes of the recording are left out: {reason}"
         ));
     }
     let length_ns = part.end_ns.min(recording.end_ns()).saturating_sub(begun.begin_ns);

@@ -188,7 +188,9 @@ impl Played {
 
     /// Samples of these times that were attempted.
     pub fn attempted(&self, times: FlameTimes) -> u64 {
-        self.sampling().attempted(times) + self.event_counts.attempted
+        self.sampling()
+            .attempted(times)
+            .saturating_add(self.event_counts.attempted)
     }
 
     /// The flame graph at the end.

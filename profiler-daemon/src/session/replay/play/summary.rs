@@ -9,6 +9,16 @@ use super::{
 };
 use crate::recording::{Offered, OfferedKind};
 
+/// Whether any summary does in the place of records: no others are read.
+pub(super) fn may_answer(question: Question, is_summed: bool) -> bool {
+    match question {
+        // Also behind a part that is not, for what it ends amid of.
+        Question::Flame(request) => request.event().is_none(),
+        Question::Latency => is_summed,
+        _ => false,
+    }
+}
+
 /// Whether a summary does in the place of the records that it sums up.
 pub(super) fn answers(
     offered: &Offered<'_>,

@@ -30,11 +30,11 @@ use super::{
     behind::{self, Behind},
     flame::{draws_outside, new_flame},
     inside::Inside,
-    summary::answers,
+    summary::{answers, may_answer},
 };
 use crate::{
     kernel::EventCounts,
-    recording::{self, Batch, Recording, Wanted},
+    recording::{self, Batch, Offered, Recording, Wanted},
 };
 
 /// Goes through a part once, by its summaries where they answer the question and may.
@@ -68,15 +68,15 @@ pub fn go_through(
         waiting: question.draws_waits().then(Waiting::default),
         threads: hits::Threads::default(),
     };
+    let does =
+        |offered: &Offered<'_>| answers(offered, asked.scope, Part { end_ns, ..part }, question, is_summed);
     recording
         .read(
             Wanted {
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
                 also: question.also(),
-                answers: Some(&|offered| {
-                    answers(offered, asked.scope, Part { end_ns, ..part }, question, is_summed)
-                }),
+                answers: may_answer(question, is_summed).then_some(&does),
             },
             &mut frames,
             |read, _| is_awaited() && playing.take(read),
