@@ -360,6 +360,8 @@ pub struct Waits {
     threads: HashMap<ThreadId, Past>,
     /// Threads that were off the CPU when the recording began, and since when is not known.
     off_at_first: HashSet<ThreadId>,
+    /// Of no thread it is known what it did before.
+    known_from_ns: u64,
     nodes: Vec<Kept>,
     by_key: HashMap<(Option<usize>, Key), usize>,
     /// Locks that have a node each, of a place below a node.
@@ -423,6 +425,12 @@ impl Waits {
             off_at_first,
             ..Self::default()
         }
+    }
+
+    /// Forgets what threads did until a time, as intervals that ended before it may be missing: it would be taken for time in which they
+    /// ran. The tree stays.
+    pub fn forget_until(&mut self, ns: u64) {
+        self.known_from_ns = self.known_from_ns.max(ns);
     }
 
     /// Takes an interval; the tree has it if it is `asked` for. Those of one thread come in their order, and those of
@@ -624,7 +632,7 @@ impl Waits {
             None if self.off_at_first.contains(&thread) => return deeds,
             None => &nothing,
         };
-        let mut known_ns = from_ns.max(past.known_from_ns);
+        let mut known_ns = from_ns.max(past.known_from_ns).max(self.known_from_ns);
         // Latest first: where there are too many, those nearest to the end are known.
         let mut until_ns = to_ns;
         let first = past.waits.partition_point(|wait| wait.times[2] <= known_ns);

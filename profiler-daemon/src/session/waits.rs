@@ -101,6 +101,11 @@ impl WatchedWaits {
         }
     }
 
+    /// Waits until a time are missing: what threads did before is not known.
+    pub fn miss_until(&mut self, ns: u64) {
+        self.waits.forget_until(ns);
+    }
+
     /// Takes no more waits of a process.
     pub fn lose(&mut self, pid: u32) {
         self.pids.remove(&pid);

@@ -369,3 +369,23 @@ fn an_uninterruptible_wait_shows_the_time_it_held_up() {
         .collect();
     assert_eq!(held_up, [Some(80), None]);
 }
+
+#[test]
+fn time_whose_waits_are_missing_is_not_taken_for_time_in_which_a_thread_ran() {
+    let mut waits = Waits::default();
+    // What 2 did until 60 is not known; then it waited from 70 to 80.
+    waits.forget_until(60);
+    waits.take(&wait(2, 20, [70, 80, 82], Waker::Interrupt(FrameId(99))), false);
+    waits.take(&wait(1, 10, [0, 100, 105], woken_by(2, 21)), true);
+    assert_eq!(
+        lines(&waits),
+        [
+            "1 in 10 waited 100",
+            " by 2 in 21 100 (60 not followed)",
+            "  ran 28",
+            "  runnable 2",
+            "  2 in 20 waited 10",
+            "   interrupt 99 10",
+        ]
+    );
+}

@@ -73,6 +73,9 @@ impl Playing<'_> {
             recording::Part::Summary(_) => true,
             recording::Part::Missing { from_ns, to_ns } => {
                 self.taken.pass_over(from_ns, to_ns);
+                if let Some(watched) = &mut self.watched {
+                    watched.miss_until(to_ns);
+                }
                 true
             }
             recording::Part::Batch(mut batch) => {
