@@ -75,14 +75,15 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
         .watch(stream, again, |mut message: v1::WatchRecordsResponse| {
-            if request.redact {
-                let redacted = redacted::redact(&mut message);
-                redacted.map_err(|error| Failure::failed(format!("{}.", terminal(&error.to_string()))))?;
-            }
+            // Conditions have the places of the scope, of which a redacted message has but parts.
             if let Some(happened) = awaited.take(&message) {
                 drop(std::mem::take(&mut progress));
                 note(&happened);
                 recorder.keep_before(message.to_ns);
+            }
+            if request.redact {
+                let redacted = redacted::redact(&mut message);
+                redacted.map_err(|error| Failure::failed(format!("{}.", terminal(&error.to_string()))))?;
             }
             // It may wait for the disk.
             tokio::task::block_in_place(|| recorder.take(message)).map_err(|error| failed(&error))?;
