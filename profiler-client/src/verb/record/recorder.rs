@@ -77,7 +77,11 @@ pub struct Recorder {
     taken: Sum,
     /// What was written.
     written: Sum,
+    /// The file could not be written: nothing more is.
+    has_failed: bool,
     dropped: u64,
+    /// Buckets of counters that came in messages larger than a reader takes.
+    lost_buckets: u64,
 }
 
 /// A part of the file that can be understood without those before it.
@@ -190,7 +194,9 @@ impl Recorder {
             probes: HashSet::new(),
             taken: Sum::default(),
             written: Sum::default(),
+            has_failed: false,
             dropped: 0,
+            lost_buckets: 0,
         })
     }
 
@@ -231,20 +237,9 @@ impl Recorder {
     pub fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
         if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
             // More than a reader takes.
-            let dropped = message.records.len()
-                + message.hits.len()
-                + message.waits.len()
-                + message.event_samples.len();
-            message.dropped += dropped as u64;
-            message.records.clear();
-            message.hits.clear();
-            message.waits.clear();
-            message.event_samples.clear();
-            let calls = message.syscalls.drain(..).flat_map(|turn| turn.calls);
-            let calls = calls.map(|calls| calls.calls).sum::<u64>();
-            *message.counters.entry(CALLS_DROPPED.to_owned()).or_default() += calls;
-            message.counted = None;
+            self.drop_records(&mut message);
         }
+        self.count_lost_buckets(&mut message);
         if message.begins_anew {
             self.flush()?;
         }
@@ -274,6 +269,37 @@ impl Recorder {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Drops what a message tells one by one; each kind is counted as those are that the daemon drops.
+    fn drop_records(&mut self, message: &mut v1::WatchRecordsResponse) {
+        message.dropped += (message.records.len() + message.hits.len()) as u64;
+        message.records.clear();
+        message.hits.clear();
+        let calls = message.syscalls.drain(..).flat_map(|turn| turn.calls);
+        let calls = calls.map(|calls| calls.calls).sum();
+        let waits = message.waits.drain(..).len() as u64;
+        let at_events = message.event_samples.drain(..).len() as u64;
+        for (name, dropped) in [
+            (CALLS_DROPPED, calls),
+            (WAITS_DROPPED, waits),
+            (AT_EVENTS_DROPPED, at_events),
+        ] {
+            if dropped > 0 {
+                *message.counters.entry(name.to_owned()).or_default() += dropped;
+            }
+        }
+        let buckets = message.counted.take().map_or(0, |counted| counted.buckets.len());
+        self.lost_buckets += buckets as u64;
+    }
+
+    /// Adds buckets that were dropped here to those that the daemon counts, since the recording began.
+    fn count_lost_buckets(&self, message: &mut v1::WatchRecordsResponse) {
+        let buckets = message
+            .counted
+            .iter_mut()
+            .flat_map(|counted| &mut counted.buckets);
+        buckets.for_each(|bucket| bucket.dropped += self.lost_buckets);
     }
 
     fn count(&mut self, message: &v1::WatchRecordsResponse) {
@@ -317,16 +343,17 @@ impl Recorder {
             return Ok(());
         };
         let content = std::mem::take(&mut self.content);
-        self.write(chunk, &content)?;
-        self.written = self.taken;
-        Ok(())
+        self.write(chunk, &content)
     }
 
-    /// Writes what has come, and what the last minute comes to.
+    /// Writes what has come, and what the last minute comes to; nothing once the file could not be written.
     ///
     /// # Errors
     /// Where it cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
+        if self.has_failed {
+            return Ok(());
+        }
         self.flush()?;
         let summaries = self.summarizer.end();
         self.write_summaries(&summaries)
@@ -363,7 +390,14 @@ impl Recorder {
     }
 
     fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
+        let written = self.append(chunk, content);
+        self.has_failed |= written.is_err();
+        written
+    }
+
+    fn append(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
         self.file.check_is_left()?;
+        let kind = chunk.kind;
         let chunk = WrittenChunk::of(chunk, content)?;
         // Where the file cannot be shortened, what has come is in it all the same.
         let shortened = self.shorten(chunk.to_ns(), chunk.bytes());
@@ -371,6 +405,9 @@ impl Recorder {
             // Without the part of a chunk that may be there now; a reader passes over it in any case.
             let _ = self.writer.get_ref().set_len(self.writer.bytes());
         });
+        if written.is_ok() && kind == Kind::Records {
+            self.written = self.taken;
+        }
         written.and(shortened)
     }
 
