@@ -18,10 +18,7 @@ use self::over::Over;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, mpsc::RecvTimeoutError},
     time::Duration,
 };
 
@@ -37,6 +34,7 @@ use super::{
     counted::Counted,
     ending::Ending,
     error::{Reason, SessionError},
+    inbox::Inbox,
     measure::{Measured, MeasuredFile},
     memory,
     name::SessionName,
@@ -61,12 +59,15 @@ const READ_NS: u64 = 250_000_000;
 /// loaded again.
 const PREPARE_NS: u64 = 1_000_000_000;
 
+/// Requests of root that are served between two parts of a tick.
+const MAX_BETWEEN: usize = 16;
+
 /// The session task.
 pub struct Owner {
     config: Config,
     /// Where what is made of large files is kept.
     folder: Option<Arc<Folder>>,
-    inbox: Receiver<Command>,
+    inbox: Inbox<Command>,
     running: Option<Running>,
     sessions: BTreeMap<SessionName, Session>,
     /// Those that have ended, and whose last pictures are still to be made.
@@ -91,7 +92,7 @@ const MAX_ENDED: usize = 64;
 
 impl Owner {
     /// A task with no sessions.
-    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Receiver<Command>) -> Self {
+    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Inbox<Command>) -> Self {
         Self {
             config,
             folder,
@@ -145,6 +146,23 @@ impl Owner {
                 }
             }
         }
+    }
+
+    /// Serves what root waits for, between two parts of a tick of this time: it does not wait for what others have asked for. Gives the
+    /// time by then.
+    fn serve_root(&mut self, now_ns: u64) -> u64 {
+        let mut then_ns = now_ns;
+        for _ in 0..MAX_BETWEEN {
+            let Some(command) = self.inbox.take_of_root() else {
+                break;
+            };
+            self.serve(command);
+            then_ns = monotonic_ns();
+            if let Some(running) = &mut self.running {
+                running.hurry(then_ns);
+            }
+        }
+        then_ns
     }
 
     fn serve(&mut self, command: Command) {

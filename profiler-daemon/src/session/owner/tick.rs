@@ -77,6 +77,7 @@ impl Owner {
         }
         let new_tables = running.following.tick(now_ns);
         self.finish_over();
+        let now_ns = self.serve_root(now_ns);
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
@@ -93,8 +94,15 @@ impl Owner {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
         }
-        let Some(running) = &mut self.running else { return };
-        for session in self.sessions.values_mut() {
+        // Root's are the first.
+        let names: Vec<SessionName> = self.sessions.keys().cloned().collect();
+        let mut now_ns = now_ns;
+        for name in names {
+            now_ns = self.serve_root(now_ns);
+            let Some(running) = &mut self.running else { return };
+            let Some(session) = self.sessions.get_mut(&name) else {
+                continue;
+            };
             session.publish(
                 &running.engine,
                 &running.frames,
@@ -103,6 +111,7 @@ impl Owner {
                 None,
             );
         }
+        let Some(running) = &mut self.running else { return };
         // However long all that took: between ticks, commands have their time.
         running.next_tick_ns = running.next_tick_ns.max(monotonic_ns());
     }

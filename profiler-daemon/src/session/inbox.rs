@@ -1,0 +1,281 @@
+//! Requests that wait for the session task: root's come first, and those of users by turns. Who asks for much at once waits behind
+//! himself.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        mpsc::{RecvError, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+/// Requests of root that may wait, and of all others; more are refused.
+pub const MAX_QUEUED: usize = 256;
+
+/// Requests of one user other than root that may wait.
+const MAX_OF_USER: usize = 64;
+
+/// Why a request cannot wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// So many wait already.
+    TooMany(usize),
+    /// Nobody takes requests any more.
+    Closed,
+}
+
+/// An inbox, and what puts requests into it.
+pub fn inbox<C>() -> (Requests<C>, Inbox<C>) {
+    let shared = Arc::new(Shared {
+        waiting: Mutex::new(Waiting {
+            first: None,
+            of_root: VecDeque::new(),
+            of_users: BTreeMap::new(),
+            last: 0,
+            askers: 1,
+            is_closed: false,
+        }),
+        changed: Condvar::new(),
+    });
+    (Requests(Arc::clone(&shared)), Inbox(shared))
+}
+
+struct Shared<C> {
+    waiting: Mutex<Waiting<C>>,
+    changed: Condvar,
+}
+
+impl<C> Shared<C> {
+    fn lock(&self) -> MutexGuard<'_, Waiting<C>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Waiting<C> {
+    /// Before all others.
+    first: Option<C>,
+    of_root: VecDeque<C>,
+    /// By user; nobody's queue is empty.
+    of_users: BTreeMap<u32, VecDeque<C>>,
+    /// Whose was taken last.
+    last: u32,
+    /// How many can ask.
+    askers: usize,
+    is_closed: bool,
+}
+
+impl<C> Waiting<C> {
+    fn put(&mut self, uid: u32, request: C) -> Result<(), Refused> {
+        if self.is_closed {
+            return Err(Refused::Closed);
+        }
+        let of_all: usize = self.of_users.values().map(VecDeque::len).sum();
+        let (queue, most) = if uid == 0 {
+            (&mut self.of_root, MAX_QUEUED)
+        } else if of_all >= MAX_QUEUED {
+            return Err(Refused::TooMany(MAX_QUEUED));
+        } else {
+            (self.of_users.entry(uid).or_default(), MAX_OF_USER)
+        };
+        if queue.len() >= most {
+            return Err(Refused::TooMany(most));
+        }
+        queue.push_back(request);
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<C> {
+        let of_root = self.first.take().or_else(|| self.of_root.pop_front());
+        of_root.or_else(|| self.take_of_users())
+    }
+
+    fn take_of_users(&mut self) -> Option<C> {
+        let mut behind = self
+            .of_users
+            .range((Bound::Excluded(self.last), Bound::Unbounded));
+        let next = behind.next().or_else(|| self.of_users.first_key_value());
+        let uid = *next?.0;
+        let queue = self.of_users.get_mut(&uid)?;
+        let request = queue.pop_front();
+        if queue.is_empty() {
+            self.of_users.remove(&uid);
+        }
+        self.last = uid;
+        request
+    }
+}
+
+/// Puts requests into an inbox.
+pub struct Requests<C>(Arc<Shared<C>>);
+
+impl<C> Requests<C> {
+    /// Has a user's request wait.
+    ///
+    /// # Errors
+    /// Where too many wait, and where nobody takes them any more.
+    pub fn put(&self, uid: u32, request: C) -> Result<(), Refused> {
+        self.0.lock().put(uid, request)?;
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Has a request wait before all others.
+    ///
+    /// # Errors
+    /// Where one does already, and where nobody takes them any more.
+    pub fn put_first(&self, request: C) -> Result<(), Refused> {
+        let mut waiting = self.0.lock();
+        if waiting.is_closed {
+            return Err(Refused::Closed);
+        }
+        if waiting.first.is_some() {
+            return Err(Refused::TooMany(1));
+        }
+        waiting.first = Some(request);
+        self.0.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl<C> Clone for Requests<C> {
+    fn clone(&self) -> Self {
+        self.0.lock().askers += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C> Drop for Requests<C> {
+    fn drop(&mut self) {
+        self.0.lock().askers -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+/// Requests that wait.
+pub struct Inbox<C>(Arc<Shared<C>>);
+
+impl<C> Inbox<C> {
+    /// The next request, once there is one.
+    ///
+    /// # Errors
+    /// Where none waits, and nobody can ask any more.
+    pub fn recv(&self) -> Result<C, RecvError> {
+        let mut waiting = self.0.lock();
+        loop {
+            if let Some(request) = waiting.take() {
+                return Ok(request);
+            }
+            if waiting.askers == 0 {
+                return Err(RecvError);
+            }
+            waiting = (self.0.changed.wait(waiting)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The same, where one comes within a time.
+    ///
+    /// # Errors
+    /// Where none does, and as [`Self::recv`].
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<C, RecvTimeoutError> {
+        let begin = Instant::now();
+        let mut waiting = self.0.lock();
+        loop {
+            if let Some(request) = waiting.take() {
+                return Ok(request);
+            }
+            if waiting.askers == 0 {
+                return Err(RecvTimeoutError::Disconnected);
+            }
+            let Some(left) = timeout
+                .checked_sub(begin.elapsed())
+                .filter(|left| !left.is_zero())
+            else {
+                return Err(RecvTimeoutError::Timeout);
+            };
+            let waited = self.0.changed.wait_timeout(waiting, left);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A request of root's that waits.
+    pub fn take_of_root(&self) -> Option<C> {
+        self.0.lock().of_root.pop_front()
+    }
+}
+
+impl<C> Drop for Inbox<C> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.is_closed = true;
+        let left = (
+            waiting.first.take(),
+            std::mem::take(&mut waiting.of_root),
+            std::mem::take(&mut waiting.of_users),
+        );
+        drop(waiting);
+        // Whoever waits for an answer is told that there is none.
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const NO_TIME: Duration = Duration::ZERO;
+
+    #[test]
+    fn roots_requests_come_first_and_users_take_turns() {
+        let (requests, inbox) = inbox();
+        for request in ["a1", "a2", "a3"] {
+            requests.put(1000, request).unwrap();
+        }
+        requests.put(1001, "b1").unwrap();
+        requests.put(0, "root1").unwrap();
+        requests.put(0, "root2").unwrap();
+        requests.put(1002, "c1").unwrap();
+        requests.put_first("stop").unwrap();
+        assert_eq!(inbox.take_of_root(), Some("root1"));
+        let all: Vec<_> = std::iter::from_fn(|| inbox.recv_timeout(NO_TIME).ok()).collect();
+        assert_eq!(all, ["stop", "root2", "a1", "b1", "c1", "a2", "a3"]);
+        assert_eq!(inbox.take_of_root(), None);
+    }
+
+    #[test]
+    fn a_user_with_too_many_requests_takes_nobody_elses_room() {
+        let (requests, inbox) = inbox();
+        let put = |uid| (0..).map_while(|_| requests.put(uid, uid).ok()).count();
+        assert_eq!(put(1000), MAX_OF_USER);
+        assert_eq!(requests.put(1000, 1000), Err(Refused::TooMany(MAX_OF_USER)));
+        assert_eq!(requests.put(1001, 1001), Ok(()));
+        let others: usize = (1001..2000).map(put).sum();
+        assert_eq!(others + 1 + MAX_OF_USER, MAX_QUEUED);
+        assert_eq!(requests.put(2000, 2000), Err(Refused::TooMany(MAX_QUEUED)));
+        assert_eq!(put(0), MAX_QUEUED);
+        assert_eq!(inbox.recv(), Ok(0));
+    }
+
+    #[test]
+    fn an_inbox_ends_with_those_who_can_ask_and_they_with_it() {
+        let (requests, inbox) = inbox();
+        let other = requests.clone();
+        let asking = thread::spawn(move || other.put(7, 7));
+        assert_eq!(inbox.recv(), Ok(7));
+        asking.join().unwrap().unwrap();
+        assert_eq!(inbox.recv_timeout(NO_TIME), Err(RecvTimeoutError::Timeout));
+        drop(requests);
+        assert_eq!(inbox.recv(), Err(RecvError));
+        assert_eq!(inbox.recv_timeout(NO_TIME), Err(RecvTimeoutError::Disconnected));
+
+        let (requests, inbox) = super::inbox();
+        let request = Arc::new(());
+        requests.put(0, Arc::clone(&request)).unwrap();
+        drop(inbox);
+        assert_eq!(Arc::strong_count(&request), 1);
+        assert_eq!(requests.put(0, request), Err(Refused::Closed));
+    }
+}
