@@ -184,7 +184,7 @@ fn a_file_of_nothing_but_beginnings_of_heads_is_read_once() {
     file.extend(b"CHNK".repeat(1 << 18));
     // A chunk behind them is found.
     let mut writer = Writer::begin(Vec::new()).unwrap();
-    let prologue = writer.bytes() as usize;
+    let prologue = usize::try_from(writer.bytes()).unwrap();
     writer.write(chunk(9), b"behind").unwrap();
     file.extend_from_slice(&writer.into_inner()[prologue..]);
     let length = file.len() as u64;

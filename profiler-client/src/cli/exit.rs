@@ -214,6 +214,9 @@ fn sentence(status: &Status) -> String {
     let message = status.message();
     match status.code() {
         Code::Unavailable => format!("The daemon is gone: {}", escape::terminal(message)),
+        _ if is_too_late(status) => {
+            "The daemon had no answer in time: it is busy, or waits for the kernel. Try again.".to_owned()
+        }
         // What the daemon says has no source here.
         _ if std::error::Error::source(status).is_some() => format!(
             "The connection to the daemon was lost ({}): the daemon has ended, or had no answer from here for too long.",
@@ -222,6 +225,18 @@ fn sentence(status: &Status) -> String {
         code if message.is_empty() => format!("The daemon refused: {}.", code.description()),
         _ => escape::terminal(message).into_owned(),
     }
+}
+
+/// Whether a deadline of our own has passed.
+fn is_too_late(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::TimeoutExpired>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// A scope or expression, and below it a mark at the byte `offset`; nothing without an offset.
@@ -321,6 +336,12 @@ mod tests {
         assert_eq!(failure.status, ExitStatus::Failed);
         let begin = "The connection to the daemon was lost (h2 protocol error: error reading a body from connection): ";
         assert!(failure.message.starts_with(begin), "{}", failure.message);
+        let late = Failure::from(Status::from_error(Box::new(tonic::TimeoutExpired(()))));
+        assert!(
+            late.message.starts_with("The daemon had no answer in time"),
+            "{}",
+            late.message
+        );
         // The daemon's own words are its own.
         let refused = Failure::from(Status::unknown("No."));
         assert_eq!(refused.message, "No.");

@@ -463,21 +463,6 @@ impl Flood {
     }
 }
 
-/// The daemon's memory, in KiB, once it stays as it is.
-fn settled(daemon: &Daemon) -> u64 {
-    let memory = || memory_of(daemon.pid(), "RssAnon");
-    let (mut known, mut since) = (memory(), Instant::now());
-    let begin = Instant::now();
-    while since.elapsed() < Duration::from_secs(3) && begin.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(100));
-        let now = memory();
-        if now.abs_diff(known) > known / 100 {
-            (known, since) = (now, Instant::now());
-        }
-    }
-    memory()
-}
-
 #[test]
 #[ignore = "needs root"]
 fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
@@ -511,7 +496,12 @@ fn one_user_who_asks_for_everything_at_once_holds_up_nobody_else() {
         assert!(begin.elapsed() < PATIENCE, "{:?}", daemon.sessions());
         std::thread::sleep(Duration::from_millis(100));
     }
-    let left = settled(&daemon);
+    let memory = || memory_of(daemon.pid(), "RssAnon");
+    let begin = Instant::now();
+    while memory() > LEFT_KIB && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let left = memory();
     println!("memory: {peak} KiB at most, {left} left");
     assert!(peak <= PEAK_KIB, "{peak} KiB");
     assert!(left <= LEFT_KIB, "{left} KiB");

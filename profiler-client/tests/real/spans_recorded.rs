@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn calls(mut objects: Vec<Value>, pid: u32) -> (Vec<Value>, Value) {
     let summary = objects.pop().unwrap();
     assert_eq!(summary["type"], "summary");
-    objects
-        .iter_mut()
-        .for_each(|span| forget_names_of_others(span, pid));
+    for span in &mut objects {
+        forget_names_of_others(span, pid);
+    }
     (objects, summary)
 }
 
@@ -30,13 +30,15 @@ fn forget_names_of_others(value: &mut Value, pid: u32) {
             if fields.get("pid").is_some_and(|of| *of != json!(pid)) {
                 fields.remove("thread");
             }
-            fields
-                .values_mut()
-                .for_each(|field| forget_names_of_others(field, pid));
+            for field in fields.values_mut() {
+                forget_names_of_others(field, pid);
+            }
         }
-        Value::Array(values) => values
-            .iter_mut()
-            .for_each(|value| forget_names_of_others(value, pid)),
+        Value::Array(values) => {
+            for value in values {
+                forget_names_of_others(value, pid);
+            }
+        }
         _ => {}
     }
 }

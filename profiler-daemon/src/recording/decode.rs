@@ -51,6 +51,10 @@ const MAX_TOLD: usize = 1 << 20;
 const MAX_HITS: usize = 1 << 18;
 const MAX_COUNTERS: usize = 1024;
 
+/// Warnings and processes of a scope.
+const MAX_WARNINGS: usize = 1024;
+const MAX_PIDS: usize = 1 << 16;
+
 /// Bytes of a build-id: those of SHA-512.
 const MAX_BUILD_ID: usize = 64;
 
@@ -695,6 +699,8 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         || probes.sum::<usize>() > most
         || scope.places.len() > most
         || scope.events.len() > MAX_RECORDED_EVENTS
+        || scope.warnings.len() > MAX_WARNINGS
+        || scope.pids.len() > MAX_PIDS
         || (scope.places.iter()).any(|place| place.expressions.len() > MAX_VALUES);
     if is_too_much {
         return Err(Damaged);

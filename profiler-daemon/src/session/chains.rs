@@ -66,6 +66,11 @@ impl Chains {
         }
     }
 
+    /// Waits until a time are missing: what threads did before is not known.
+    pub fn miss_until(&mut self, ns: u64) {
+        self.waits.forget_until(ns);
+    }
+
     /// Takes waits of these processes from now on.
     pub fn set_pids(&mut self, pids: &Pids) {
         self.pids.clone_from(pids);

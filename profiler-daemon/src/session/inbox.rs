@@ -17,6 +17,9 @@ pub const MAX_QUEUED: usize = 256;
 /// Requests of one user other than root that may wait.
 const MAX_OF_USER: usize = 64;
 
+/// After so many requests of root one of a user is served: root, too, can ask without end.
+const MAX_IN_ROW: usize = 16;
+
 /// Why a request cannot wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -30,10 +33,11 @@ pub enum Refused {
 pub fn inbox<C>() -> (Requests<C>, Inbox<C>) {
     let shared = Arc::new(Shared {
         waiting: Mutex::new(Waiting {
-            first: None,
+            first: VecDeque::new(),
             of_root: VecDeque::new(),
             of_users: BTreeMap::new(),
             last: 0,
+            in_row: 0,
             askers: 1,
             is_closed: false,
         }),
@@ -55,40 +59,58 @@ impl<C> Shared<C> {
 
 struct Waiting<C> {
     /// Before all others.
-    first: Option<C>,
+    first: VecDeque<C>,
     of_root: VecDeque<C>,
     /// By user; nobody's queue is empty.
     of_users: BTreeMap<u32, VecDeque<C>>,
     /// Whose was taken last.
     last: u32,
+    /// Requests of root that were taken since.
+    in_row: usize,
     /// How many can ask.
     askers: usize,
     is_closed: bool,
 }
 
 impl<C> Waiting<C> {
-    fn put(&mut self, uid: u32, request: C) -> Result<(), Refused> {
+    /// The queue for a user's request.
+    fn queue(&mut self, uid: u32) -> Result<&mut VecDeque<C>, Refused> {
         if self.is_closed {
             return Err(Refused::Closed);
         }
-        let of_all: usize = self.of_users.values().map(VecDeque::len).sum();
-        let (queue, most) = if uid == 0 {
-            (&mut self.of_root, MAX_QUEUED)
-        } else if of_all >= MAX_QUEUED {
-            return Err(Refused::TooMany(MAX_QUEUED));
-        } else {
-            (self.of_users.entry(uid).or_default(), MAX_OF_USER)
-        };
-        if queue.len() >= most {
-            return Err(Refused::TooMany(most));
+        if uid == 0 {
+            return if self.of_root.len() < MAX_QUEUED {
+                Ok(&mut self.of_root)
+            } else {
+                Err(Refused::TooMany(MAX_QUEUED))
+            };
         }
-        queue.push_back(request);
-        Ok(())
+        if self.of_users.values().map(VecDeque::len).sum::<usize>() >= MAX_QUEUED {
+            return Err(Refused::TooMany(MAX_QUEUED));
+        }
+        if self
+            .of_users
+            .get(&uid)
+            .is_some_and(|own| own.len() >= MAX_OF_USER)
+        {
+            return Err(Refused::TooMany(MAX_OF_USER));
+        }
+        Ok(self.of_users.entry(uid).or_default())
     }
 
     fn take(&mut self) -> Option<C> {
-        let of_root = self.first.take().or_else(|| self.of_root.pop_front());
-        of_root.or_else(|| self.take_of_users())
+        if let Some(first) = self.first.pop_front() {
+            return Some(first);
+        }
+        let of_user = (self.in_row >= MAX_IN_ROW).then(|| self.take_of_users());
+        let request = of_user.flatten().or_else(|| self.take_of_root());
+        request.or_else(|| self.take_of_users())
+    }
+
+    fn take_of_root(&mut self) -> Option<C> {
+        let request = self.of_root.pop_front()?;
+        self.in_row = self.in_row.saturating_add(1);
+        Some(request)
     }
 
     fn take_of_users(&mut self) -> Option<C> {
@@ -103,6 +125,7 @@ impl<C> Waiting<C> {
             self.of_users.remove(&uid);
         }
         self.last = uid;
+        self.in_row = 0;
         request
     }
 }
@@ -116,7 +139,8 @@ impl<C> Requests<C> {
     /// # Errors
     /// Where too many wait, and where nobody takes them any more.
     pub fn put(&self, uid: u32, request: C) -> Result<(), Refused> {
-        self.0.lock().put(uid, request)?;
+        // A request that is refused is dropped behind the lock.
+        self.0.lock().queue(uid)?.push_back(request);
         self.0.changed.notify_one();
         Ok(())
     }
@@ -124,16 +148,13 @@ impl<C> Requests<C> {
     /// Has a request wait before all others.
     ///
     /// # Errors
-    /// Where one does already, and where nobody takes them any more.
+    /// Where nobody takes them any more.
     pub fn put_first(&self, request: C) -> Result<(), Refused> {
         let mut waiting = self.0.lock();
         if waiting.is_closed {
             return Err(Refused::Closed);
         }
-        if waiting.first.is_some() {
-            return Err(Refused::TooMany(1));
-        }
-        waiting.first = Some(request);
+        waiting.first.push_back(request);
         self.0.changed.notify_one();
         Ok(())
     }
@@ -201,7 +222,7 @@ impl<C> Inbox<C> {
 
     /// A request of root's that waits.
     pub fn take_of_root(&self) -> Option<C> {
-        self.0.lock().of_root.pop_front()
+        self.0.lock().take_of_root()
     }
 }
 
@@ -210,7 +231,7 @@ impl<C> Drop for Inbox<C> {
         let mut waiting = self.0.lock();
         waiting.is_closed = true;
         let left = (
-            waiting.first.take(),
+            std::mem::take(&mut waiting.first),
             std::mem::take(&mut waiting.of_root),
             std::mem::take(&mut waiting.of_users),
         );
@@ -257,6 +278,50 @@ mod tests {
         assert_eq!(requests.put(2000, 2000), Err(Refused::TooMany(MAX_QUEUED)));
         assert_eq!(put(0), MAX_QUEUED);
         assert_eq!(inbox.recv(), Ok(0));
+    }
+
+    #[test]
+    fn users_are_served_also_while_root_asks_without_end() {
+        let (requests, inbox) = inbox();
+        requests.put(1000, "user").unwrap();
+        let served = (0..1000).position(|_| {
+            requests.put(0, "root").unwrap();
+            inbox.recv() == Ok("user")
+        });
+        assert_eq!(served, Some(MAX_IN_ROW));
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_each_request_and_by_the_last_asker() {
+        const PATIENCE: Duration = Duration::from_mins(1);
+        for timeout in [None, Some(PATIENCE)] {
+            let (requests, inbox) = inbox();
+            let (told, tell) = std::sync::mpsc::channel();
+            let waiting = thread::spawn(move || {
+                let next = || match timeout {
+                    None => inbox.recv().ok(),
+                    Some(timeout) => inbox.recv_timeout(timeout).ok(),
+                };
+                while let Some(request) = next() {
+                    told.send(request).unwrap();
+                }
+            });
+            // Each is put when the one before has been told, which is just before the next is waited for.
+            for number in 0..1000 {
+                if number % 2 == 0 {
+                    requests.put(number, number).unwrap();
+                } else {
+                    requests.put_first(number).unwrap();
+                }
+                assert_eq!(tell.recv_timeout(PATIENCE), Ok(number));
+            }
+            drop(requests);
+            assert_eq!(
+                tell.recv_timeout(PATIENCE),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+            );
+            waiting.join().unwrap();
+        }
     }
 
     #[test]

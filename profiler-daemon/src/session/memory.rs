@@ -26,7 +26,7 @@ static IS_UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
 /// Bounds what the allocator keeps for each thread, for as long as the process runs.
 pub fn bound_kept() {
-    // SAFETY: the calls take numbers, and may be made at any time from any thread.
+    // SAFETY: the calls take numbers. Threads that allocate meanwhile go by either threshold.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);

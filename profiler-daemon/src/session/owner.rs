@@ -59,8 +59,8 @@ const READ_NS: u64 = 250_000_000;
 /// loaded again.
 const PREPARE_NS: u64 = 1_000_000_000;
 
-/// Requests of root that are served between two parts of a tick.
-const MAX_BETWEEN: usize = 16;
+/// So long of a tick, requests of root are served between its parts.
+const BETWEEN_NS: u64 = 20_000_000;
 
 /// The session task.
 pub struct Owner {
@@ -148,21 +148,22 @@ impl Owner {
         }
     }
 
-    /// Serves what root waits for, between two parts of a tick of this time: it does not wait for what others have asked for. Gives the
-    /// time by then.
-    fn serve_root(&mut self, now_ns: u64) -> u64 {
-        let mut then_ns = now_ns;
-        for _ in 0..MAX_BETWEEN {
-            let Some(command) = self.inbox.take_of_root() else {
-                break;
-            };
+    /// Serves what root waits for, between two parts of a tick: it does not wait for what others have asked for. Nothing more is begun
+    /// at `until_ns`: records wait, too. Gives the time by then.
+    fn serve_root(&mut self, until_ns: u64) -> u64 {
+        let mut now_ns = monotonic_ns();
+        while now_ns < until_ns
+            && let Some(command) = self.inbox.take_of_root()
+        {
             self.serve(command);
-            then_ns = monotonic_ns();
+            now_ns = monotonic_ns();
             if let Some(running) = &mut self.running {
-                running.hurry(then_ns);
+                // What is shown of this time is of the records until then.
+                running.drain(now_ns);
+                running.hurry(now_ns);
             }
         }
-        then_ns
+        now_ns
     }
 
     fn serve(&mut self, command: Command) {

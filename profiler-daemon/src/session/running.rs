@@ -39,6 +39,9 @@ const FIRST_RECORDS_NS: u64 = 200_000_000;
 /// Records taken at once, so that commands are not kept waiting.
 const MAX_RECORDS: usize = 16_384;
 
+/// In so long of a tick, measurements are ended.
+const MEASURED_NS: u64 = 10_000_000;
+
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
 
@@ -186,12 +189,24 @@ impl Running {
             .map(Measuring::caller)
     }
 
-    /// Ends what was counted for long enough, one of them in a tick: the kernel takes its time to take probes off, and others wait.
+    /// Ends what was counted for long enough, root's first, as many as there is time for in a tick: the kernel takes its time to take
+    /// probes off, and others wait.
     pub fn end_measuring(&mut self, now_ns: u64) {
         let engine = &mut self.engine;
-        let mut measuring = self.measuring.iter();
-        if let Some(at) = measuring.position(|measuring| measuring.is_over(engine, now_ns)) {
-            self.measuring.remove(at).end(engine, now_ns);
+        let until_ns = now_ns + MEASURED_NS;
+        loop {
+            let then_ns = monotonic_ns();
+            let over = self.measuring.iter().enumerate();
+            let over = over.filter(|(_, measuring)| measuring.is_over(engine, then_ns));
+            let Some((at, _)) = over.min_by_key(|(at, measuring)| (!measuring.caller().is_root(), *at))
+            else {
+                break;
+            };
+            if then_ns >= until_ns {
+                self.next_tick_ns = then_ns;
+                break;
+            }
+            self.measuring.remove(at).end(engine, then_ns);
         }
         if !self.measuring.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + measure::TICK_NS);

@@ -101,7 +101,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     ));
     if recorder.dropped() > 0 {
         note(&format!(
-            "warning: {} samples, ends of calls, hits, waits, intervals off the CPU, events and system calls came faster than they could be \
+            "warning: {} samples, ends of calls, hits, waits, intervals off the CPU, events, system calls and counters came faster than they could be \
              written, and are not in the file.",
             units::count(recorder.dropped())
         ));

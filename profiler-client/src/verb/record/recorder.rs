@@ -225,9 +225,9 @@ impl Recorder {
         kept.unwrap_or_default().describe(self.writer.bytes())
     }
 
-    /// Records that came faster than they were written.
+    /// Records that came faster than they were written, and buckets of counters that were too large for the file.
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.dropped + self.lost_buckets
     }
 
     /// Takes the next message.
@@ -390,13 +390,9 @@ impl Recorder {
     }
 
     fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
-        let written = self.append(chunk, content);
-        self.has_failed |= written.is_err();
-        written
-    }
-
-    fn append(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
-        self.file.check_is_left()?;
+        self.file
+            .check_is_left()
+            .inspect_err(|_| self.has_failed = true)?;
         let kind = chunk.kind;
         let chunk = WrittenChunk::of(chunk, content)?;
         // Where the file cannot be shortened, what has come is in it all the same.
@@ -405,6 +401,7 @@ impl Recorder {
             // Without the part of a chunk that may be there now; a reader passes over it in any case.
             let _ = self.writer.get_ref().set_len(self.writer.bytes());
         });
+        self.has_failed |= written.is_err();
         if written.is_ok() && kind == Kind::Records {
             self.written = self.taken;
         }

@@ -154,7 +154,17 @@ impl Owner {
 
     /// Gives all sessions what has been named; what there is no time for comes with the next tick.
     fn take_named(&mut self) {
-        let until_ns = monotonic_ns() + HANDED_OVER_NS;
+        let now_ns = monotonic_ns();
+        // What there is of one that waits no longer is still its own.
+        let is_last = self
+            .over
+            .iter()
+            .any(|over| over.is_named(now_ns) && over.awaited > 0);
+        let until_ns = if is_last {
+            u64::MAX
+        } else {
+            now_ns + HANDED_OVER_NS
+        };
         while let Some(batch) = self.running.as_mut().and_then(|running| running.symbols.take()) {
             self.hand_over(&batch);
             let now_ns = monotonic_ns();

@@ -1,6 +1,6 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use super::{Owner, READ_NS};
+use super::{BETWEEN_NS, Owner, READ_NS};
 use crate::{
     kernel::{OffCpu, Times},
     session::{
@@ -77,7 +77,8 @@ impl Owner {
         }
         let new_tables = running.following.tick(now_ns);
         self.finish_over();
-        let now_ns = self.serve_root(now_ns);
+        let root_until_ns = now_ns + BETWEEN_NS;
+        let now_ns = self.serve_root(root_until_ns);
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
@@ -96,9 +97,8 @@ impl Owner {
         }
         // Root's are the first.
         let names: Vec<SessionName> = self.sessions.keys().cloned().collect();
-        let mut now_ns = now_ns;
         for name in names {
-            now_ns = self.serve_root(now_ns);
+            let now_ns = self.serve_root(root_until_ns);
             let Some(running) = &mut self.running else { return };
             let Some(session) = self.sessions.get_mut(&name) else {
                 continue;

@@ -19,6 +19,8 @@ pub struct Waiting {
     chains: Option<Chains>,
     /// That was told, be it before something that is missing.
     was_told: bool,
+    /// Waits of before may be missing.
+    missed_until_ns: u64,
     /// Of the recorded scope.
     pids: Pids,
     /// Waits that are told with the records that follow, in their order; each comes before its samples.
@@ -40,7 +42,8 @@ impl Waiting {
     pub fn take(&mut self, waits: Vec<RecordedWait>, off: Option<OffAtFirst>) {
         while self.take_next().is_some() {}
         if let (None, Some(off)) = (&self.chains, off) {
-            self.chains = Some(Chains::recorded(self.pids.clone(), off.threads));
+            let chains = (self.chains).insert(Chains::recorded(self.pids.clone(), off.threads));
+            chains.miss_until(self.missed_until_ns);
             self.was_told = true;
         }
         self.coming = waits.into_iter().map(|recorded| recorded.wait).collect();
@@ -66,11 +69,12 @@ impl Waiting {
         chains.map_or(&[], |chains| chains.of_sample(thread, ts_ns, activity))
     }
 
-    /// Forgets what threads did, as what follows is missing: it would be taken for time in which nobody waited.
-    pub fn forget(&mut self) {
+    /// Forgets what threads did until a time, as some of it is missing: it would be taken for time in which nobody waited.
+    pub fn forget_until(&mut self, ns: u64) {
         *self = Self {
             pids: std::mem::take(&mut self.pids),
             was_told: self.was_told,
+            missed_until_ns: self.missed_until_ns.max(ns),
             ..Self::default()
         };
     }

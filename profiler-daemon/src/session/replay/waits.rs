@@ -11,7 +11,7 @@ use super::{
         division,
         error::{Reason, SessionError},
         flame::Moment,
-        records::OffAtFirst,
+        records::{OffAtFirst, WAITS_DROPPED},
         sampling::Sampling,
         span_losses::OwnLosses,
         state::views::{unknown::refuse_unknown, waits::WAITS},
@@ -44,6 +44,7 @@ pub fn waits(
         asked,
         taken: Taken::new(part, begun.begin_ns),
         watched: None,
+        missed_until_ns: 0,
     };
     let mut frames = Frames::default();
     let wanted = Wanted {
@@ -64,6 +65,8 @@ struct Playing<'a> {
     taken: Taken,
     /// Once it is known who was off the CPU.
     watched: Option<WatchedWaits>,
+    /// Waits of before may be missing.
+    missed_until_ns: u64,
 }
 
 impl Playing<'_> {
@@ -73,9 +76,7 @@ impl Playing<'_> {
             recording::Part::Summary(_) => true,
             recording::Part::Missing { from_ns, to_ns } => {
                 self.taken.pass_over(from_ns, to_ns);
-                if let Some(watched) = &mut self.watched {
-                    watched.miss_until(to_ns);
-                }
+                self.miss_until(to_ns);
                 true
             }
             recording::Part::Batch(mut batch) => {
@@ -108,11 +109,27 @@ impl Playing<'_> {
         let nesting = division::nesting(&steps);
         let level = nesting.and_then(|nesting| nesting.levels.into_iter().next_back());
         let pids: Pids = recorded.pids.iter().copied().collect();
-        let since_ns = off.since_ns.max(self.taken.part.begin_ns);
-        Ok(WatchedWaits::recorded(level, pids, off.threads, since_ns))
+        let since_ns = off
+            .since_ns
+            .max(self.taken.part.begin_ns)
+            .max(self.missed_until_ns);
+        let mut watched = WatchedWaits::recorded(level, pids, off.threads, since_ns);
+        watched.miss_until(self.missed_until_ns);
+        Ok(watched)
+    }
+
+    fn miss_until(&mut self, ns: u64) {
+        self.missed_until_ns = self.missed_until_ns.max(ns);
+        if let Some(watched) = &mut self.watched {
+            watched.miss_until(ns);
+        }
     }
 
     fn take_batch(&mut self, batch: &Batch) -> bool {
+        let dropped = batch.counters.get(WAITS_DROPPED).copied().unwrap_or(0);
+        if dropped > 0 || batch.dropped > 0 {
+            self.miss_until(batch.to_ns);
+        }
         if let Some(watched) = &mut self.watched {
             for waited in &batch.waits {
                 watched.take_of(&waited.wait, &waited.spans, self.taken.part.end_ns);

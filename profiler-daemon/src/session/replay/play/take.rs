@@ -25,7 +25,7 @@ impl Played {
     pub(super) fn take(&mut self, mut batch: Batch) {
         if batch.dropped > 0 {
             // Ends of calls and waits may be among what was lost.
-            self.forget();
+            self.forget_until(batch.to_ns);
             self.lost = self.lost.saturating_add(batch.dropped);
         }
         self.take_records(&mut batch);
@@ -276,11 +276,11 @@ impl Played {
         self.slow_from_ns = self.slow_from_ns(last.as_ref());
     }
 
-    /// Forgets what threads did, as what follows is missing: samples and calls that wait for an end, and waits.
-    pub(super) fn forget(&mut self) {
+    /// Forgets what threads did until a time, as some of it is missing: samples and calls that wait for an end, and waits.
+    pub(super) fn forget_until(&mut self, ns: u64) {
         self.forget_open();
         if let Some(waiting) = &mut self.waiting {
-            waiting.forget();
+            waiting.forget_until(ns);
         }
     }
 

@@ -169,15 +169,16 @@ impl Playing<'_> {
                     self.behind.miss();
                     return self.played.as_ref().is_some_and(|played| played.draws_outside);
                 }
+                let missing_to_ns = to_ns;
                 let (from_ns, to_ns) = (from_ns.max(self.part.begin_ns), to_ns.min(self.part.end_ns));
                 let missing_ns = to_ns.saturating_sub(from_ns);
                 self.missing_ns = self.missing_ns.saturating_add(missing_ns);
                 self.is_behind_hole = true;
                 if let Some(waiting) = &mut self.waiting {
-                    waiting.forget();
+                    waiting.forget_until(missing_to_ns);
                 }
                 if let Some(played) = &mut self.played {
-                    played.forget();
+                    played.forget_until(missing_to_ns);
                 }
                 true
             }
