@@ -158,8 +158,6 @@ impl Owner {
             self.serve(command);
             now_ns = monotonic_ns();
             if let Some(running) = &mut self.running {
-                // What is shown of this time is of the records until then.
-                running.drain(now_ns);
                 running.hurry(now_ns);
             }
         }
