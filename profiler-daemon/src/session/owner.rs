@@ -158,6 +158,8 @@ impl Owner {
             self.serve(command);
             now_ns = monotonic_ns();
             if let Some(running) = &mut self.running {
+                // Records may be taken before the next tick.
+                running.wanted = self.sessions.values().map(Session::wanted).collect();
                 running.hurry(now_ns);
             }
         }
