@@ -543,13 +543,12 @@ impl Engine {
         still_off.interval(&mut self.shared_stacks, now_ns)
     }
 
-    /// Hands over the records that are there, at most `limit`.
-    pub fn drain(&mut self, limit: usize, mut each: impl FnMut(Record)) -> Drained {
-        let mut drained = Drained::default();
-        while drained.records < limit {
+    /// Hands over the records that are there, at most `limit`; returns how many there were.
+    pub fn drain(&mut self, limit: usize, mut each: impl FnMut(Record)) -> usize {
+        let mut taken = 0;
+        while taken < limit {
             let Some(item) = self.ring.next() else { break };
-            drained.records += 1;
-            drained.bytes += item.len().next_multiple_of(RECORD_ALIGN) + RECORD_HEAD_BYTES;
+            taken += 1;
             if let Some(mut record) = Record::parse(&item) {
                 if let Record::Hit(hit) = &mut record {
                     self.hit_stacks.give(hit);
@@ -567,22 +566,8 @@ impl Engine {
         if let Some(logger) = &mut self.logger {
             logger.flush();
         }
-        drained
+        taken
     }
-}
-
-/// A record's own word in the ring buffer, and what its length is rounded up to (`BPF_RINGBUF_HDR_SZ` and `round_up` in the kernel's
-/// `kernel/bpf/ringbuf.c`).
-const RECORD_HEAD_BYTES: usize = 8;
-const RECORD_ALIGN: usize = 8;
-
-/// What was taken out of the ring buffer.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Drained {
-    /// How many records.
-    pub records: usize,
-    /// Their bytes, with what the ring buffer needs for each.
-    pub bytes: usize,
 }
 
 /// Major and minor version of the running kernel; (0, 0) where it does not say.

@@ -72,7 +72,7 @@ pub use capability::{Missing, missing_capabilities};
 pub(crate) use counters::threads;
 pub use counters::{Counter, CountersError, Counting};
 pub use counts::ProbeCounts;
-pub use engine::{Ability, AttachKind, Config, Drained, Engine, OffCpu, Times};
+pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, KernelPlace, LookSpec};

@@ -219,11 +219,6 @@ impl<C> Inbox<C> {
             waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-
-    /// A request of root's that waits.
-    pub fn take_of_root(&self) -> Option<C> {
-        self.0.lock().take_of_root()
-    }
 }
 
 impl<C> Drop for Inbox<C> {
@@ -260,10 +255,8 @@ mod tests {
         requests.put(0, "root2").unwrap();
         requests.put(1002, "c1").unwrap();
         requests.put_first("stop").unwrap();
-        assert_eq!(inbox.take_of_root(), Some("root1"));
         let all: Vec<_> = std::iter::from_fn(|| inbox.recv_timeout(NO_TIME).ok()).collect();
-        assert_eq!(all, ["stop", "root2", "a1", "b1", "c1", "a2", "a3"]);
-        assert_eq!(inbox.take_of_root(), None);
+        assert_eq!(all, ["stop", "root1", "root2", "a1", "b1", "c1", "a2", "a3"]);
     }
 
     #[test]

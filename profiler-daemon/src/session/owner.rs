@@ -59,9 +59,6 @@ const READ_NS: u64 = 250_000_000;
 /// loaded again.
 const PREPARE_NS: u64 = 1_000_000_000;
 
-/// So long of a tick, requests of root are served between its parts.
-const BETWEEN_NS: u64 = 20_000_000;
-
 /// The session task.
 pub struct Owner {
     config: Config,
@@ -146,24 +143,6 @@ impl Owner {
                 }
             }
         }
-    }
-
-    /// Serves what root waits for, between two parts of a tick: it does not wait for what others have asked for. Nothing more is begun
-    /// at `until_ns`: records wait, too. Gives the time by then.
-    fn serve_root(&mut self, until_ns: u64) -> u64 {
-        let mut now_ns = monotonic_ns();
-        while now_ns < until_ns
-            && let Some(command) = self.inbox.take_of_root()
-        {
-            self.serve(command);
-            now_ns = monotonic_ns();
-            if let Some(running) = &mut self.running {
-                // Records may be taken before the next tick.
-                running.wanted = self.sessions.values().map(Session::wanted).collect();
-                running.hurry(now_ns);
-            }
-        }
-        now_ns
     }
 
     fn serve(&mut self, command: Command) {

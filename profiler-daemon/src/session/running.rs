@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Drained, Engine, KernelError, OpenSystemCall, Record, StillOff},
+    kernel::{Engine, KernelError, OpenSystemCall, Record, StillOff},
 };
 
 /// Longest wait for unwind tables before stacks are taken.
@@ -39,8 +39,8 @@ const FIRST_RECORDS_NS: u64 = 200_000_000;
 /// Records taken at once, so that commands are not kept waiting.
 const MAX_RECORDS: usize = 16_384;
 
-/// In so long of a tick, measurements are ended.
-const MEASURED_NS: u64 = 10_000_000;
+/// No record is smaller, with the ring buffer's own word.
+const RECORD_MIN_BYTES: usize = 32;
 
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
@@ -189,24 +189,14 @@ impl Running {
             .map(Measuring::caller)
     }
 
-    /// Ends what was counted for long enough, root's first, as many as there is time for in a tick: the kernel takes its time to take
-    /// probes off, and others wait.
+    /// Ends what was counted for long enough.
     pub fn end_measuring(&mut self, now_ns: u64) {
         let engine = &mut self.engine;
-        let until_ns = now_ns + MEASURED_NS;
-        loop {
-            let then_ns = monotonic_ns();
-            let over = self.measuring.iter().enumerate();
-            let over = over.filter(|(_, measuring)| measuring.is_over(engine, then_ns));
-            let Some((at, _)) = over.min_by_key(|(at, measuring)| (!measuring.caller().is_root(), *at))
-            else {
-                break;
-            };
-            if then_ns >= until_ns {
-                self.next_tick_ns = then_ns;
-                break;
-            }
-            self.measuring.remove(at).end(engine, then_ns);
+        let over = self
+            .measuring
+            .extract_if(.., |measuring| measuring.is_over(engine, now_ns));
+        for measuring in over.collect::<Vec<_>>() {
+            measuring.end(engine, now_ns);
         }
         if !self.measuring.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + measure::TICK_NS);
@@ -266,10 +256,6 @@ impl Running {
 
     /// Moves records from the ring buffer to the symbols thread, so many that commands need not wait for long; whether there may be more.
     pub fn drain(&mut self, now_ns: u64) -> bool {
-        self.drain_some(now_ns).records == MAX_RECORDS
-    }
-
-    fn drain_some(&mut self, now_ns: u64) -> Drained {
         let mut records = Vec::new();
         let (following, pace) = (&mut self.following, &mut self.pace);
         let drained = self.engine.drain(MAX_RECORDS, |record| {
@@ -296,18 +282,16 @@ impl Running {
         for batch in batches(records) {
             self.symbols.send(batch, self.wanted, now_ns);
         }
-        drained
+        drained == MAX_RECORDS
     }
 
     /// Moves all records that are in the ring buffer by now; no more than it can hold, where more comes all the time.
     pub fn drain_all(&mut self, now_ns: u64) {
-        let mut bytes = 0;
-        while bytes < self.ring_bytes as usize {
-            let drained = self.drain_some(now_ns);
-            if drained.records < MAX_RECORDS {
+        let most = self.ring_bytes as usize / RECORD_MIN_BYTES / MAX_RECORDS + 1;
+        for _ in 0..most {
+            if !self.drain(now_ns) {
                 return;
             }
-            bytes += drained.bytes;
         }
     }
 

@@ -24,9 +24,6 @@ use crate::{
 /// The owner waits so long for names itself: they are nearly always there by then, and the session is over when that is answered.
 const AT_ONCE_NS: u64 = 20_000_000;
 
-/// What is named is given to sessions for so long at once; then others have their turn.
-const HANDED_OVER_NS: u64 = 10_000_000;
-
 /// Longest time that a session waits for the names of what it has recorded; what is not named by then is shown as lost.
 const MAX_WAIT_NS: u64 = 15_000_000_000;
 
@@ -126,23 +123,16 @@ impl Owner {
             last: awaited - before,
             reply,
         });
-        self.wait_for_names(since_ns + AT_ONCE_NS, Some(name));
+        self.wait_for_names(since_ns + AT_ONCE_NS);
         if let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
         self.finish_over();
     }
 
-    /// Waits until a time for the names of what an ended session has recorded, or all of them.
-    fn wait_for_names(&mut self, until_ns: u64, name: Option<&SessionName>) {
-        loop {
-            let now_ns = monotonic_ns();
-            let mut over = self.over.iter();
-            let is_awaited =
-                |over: &Over| !over.is_named(now_ns) && name.is_none_or(|name| over.session.name == *name);
-            if now_ns >= until_ns || !over.any(is_awaited) {
-                return;
-            }
+    /// Waits for the names of what ended sessions have recorded.
+    fn wait_for_names(&mut self, until_ns: u64) {
+        while self.over.iter().any(|over| !over.is_named(monotonic_ns())) {
             let batch = self
                 .running
                 .as_mut()
@@ -152,28 +142,10 @@ impl Owner {
         }
     }
 
-    /// Gives all sessions what has been named; what there is no time for comes with the next tick.
+    /// Gives all sessions what has been named.
     fn take_named(&mut self) {
-        let now_ns = monotonic_ns();
-        // What there is of one that waits no longer is still its own.
-        let is_last = self
-            .over
-            .iter()
-            .any(|over| over.is_named(now_ns) && over.awaited > 0);
-        let until_ns = if is_last {
-            u64::MAX
-        } else {
-            now_ns + HANDED_OVER_NS
-        };
         while let Some(batch) = self.running.as_mut().and_then(|running| running.symbols.take()) {
             self.hand_over(&batch);
-            let now_ns = monotonic_ns();
-            if let Some(running) = &mut self.running
-                && now_ns >= until_ns
-            {
-                running.next_tick_ns = now_ns;
-                break;
-            }
         }
         let Some(running) = &mut self.running else { return };
         let dropped = running.symbols.take_dropped_hits();
@@ -268,7 +240,7 @@ impl Owner {
         for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
             self.end_session(&name, &Ending::other(reason));
         }
-        self.wait_for_names(monotonic_ns() + MAX_WAIT_NS, None);
+        self.wait_for_names(monotonic_ns() + MAX_WAIT_NS);
         let all = std::mem::take(&mut self.over);
         self.finish(all);
     }

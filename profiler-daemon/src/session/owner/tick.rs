@@ -1,6 +1,6 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use super::{BETWEEN_NS, Owner, READ_NS};
+use super::{Owner, READ_NS};
 use crate::{
     kernel::{OffCpu, Times},
     session::{
@@ -77,8 +77,6 @@ impl Owner {
         }
         let new_tables = running.following.tick(now_ns);
         self.finish_over();
-        let root_until_ns = now_ns + BETWEEN_NS;
-        let now_ns = self.serve_root(root_until_ns);
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
@@ -95,14 +93,8 @@ impl Owner {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
         }
-        // Root's are the first.
-        let names: Vec<SessionName> = self.sessions.keys().cloned().collect();
-        for name in names {
-            let now_ns = self.serve_root(root_until_ns);
-            let Some(running) = &mut self.running else { return };
-            let Some(session) = self.sessions.get_mut(&name) else {
-                continue;
-            };
+        let Some(running) = &mut self.running else { return };
+        for session in self.sessions.values_mut() {
             session.publish(
                 &running.engine,
                 &running.frames,
@@ -111,7 +103,6 @@ impl Owner {
                 None,
             );
         }
-        let Some(running) = &mut self.running else { return };
         // However long all that took: between ticks, commands have their time.
         running.next_tick_ns = running.next_tick_ns.max(monotonic_ns());
     }
