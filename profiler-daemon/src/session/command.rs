@@ -1,6 +1,12 @@
 //! What can be asked of the session task, and the handle that asks.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError},
+    },
+};
 
 use profiler_debug_files::SideLoaded;
 use profiler_scope::{Scope, expression::Expression};
@@ -11,7 +17,6 @@ use super::{
     calibrate::HitCosts,
     counted::Counted,
     error::{Reason, SessionError},
-    inbox::{Refused, Requests},
     picture::{ExitMethod, SessionInfo},
     quotas::admit_frequency,
     state::views::Request,
@@ -31,6 +36,9 @@ use crate::kernel::{Ability, AttachKind, Expected};
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;
+
+/// Requests that may wait for the session task; more are refused.
+pub const MAX_QUEUED: usize = 256;
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -366,7 +374,7 @@ pub(super) enum Command {
 /// Asks the session task. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) commands: Requests<Command>,
+    pub(super) commands: SyncSender<Command>,
     pub(super) library: Library,
     pub(super) turns: Turns,
 }
@@ -398,21 +406,17 @@ impl Handle {
         .await
     }
 
-    /// Has the session task serve a caller's command.
-    pub(super) async fn ask<T>(
-        &self,
-        caller: Caller,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> Result<T, SessionError> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
         let (reply, answer) = oneshot::channel();
-        let put = self.commands.put(caller.uid, command(reply));
-        put.map_err(|refused| match refused {
-            Refused::TooMany(most) => SessionError::new(
-                Reason::LimitReached,
-                format!("{most} requests are waiting already: try again"),
-            ),
-            Refused::Closed => stopping(),
-        })?;
+        self.commands
+            .try_send(command(reply))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => SessionError::new(
+                    Reason::LimitReached,
+                    format!("{MAX_QUEUED} requests are waiting already: try again"),
+                ),
+                TrySendError::Disconnected(_) => stopping(),
+            })?;
         answer.await.map_err(|_| stopping())?
     }
 
@@ -483,16 +487,15 @@ impl Handle {
             terms.capture = Some(explain.capture.clone());
         }
         if !files.is_empty() {
-            self.ask(caller, |reply| Command::SideLoad { files, reply })
-                .await?;
+            self.ask(|reply| Command::SideLoad { files, reply }).await?;
         }
         // The tables to walk stacks by are there when the first is taken.
         if allocations || terms.capture.as_ref().is_some_and(|capture| capture.stack) {
             let pids = prepared.processes.iter().map(Process::pid).collect();
-            self.ask(caller, |reply| Command::Follow { pids, reply }).await?;
+            self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
         let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
-        let attach = self.ask(caller, |reply| Command::Attach {
+        let attach = self.ask(|reply| Command::Attach {
             caller,
             name,
             terms,
@@ -555,7 +558,7 @@ impl Handle {
         let allocations = how.allocations;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
-            self.ask(caller, |reply| Command::Ability { expected, reply }),
+            self.ask(|reply| Command::Ability { expected, reply }),
             blocking(move || {
                 let read = looked_up.read(&library, allocations);
                 drop(reading);
@@ -597,9 +600,7 @@ impl Handle {
                 (target, scope, how, budget)
             }
             Estimated::Edit { name, edit } => {
-                let editable = self
-                    .ask(caller, |reply| Command::Target { caller, name, reply })
-                    .await?;
+                let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
                 let (scope, _) = edit.apply(&editable)?;
                 let how = editable.how();
                 (editable.target, scope, how, editable.budget)
@@ -617,7 +618,7 @@ impl Handle {
     /// # Errors
     /// Where the task is stopping or overloaded.
     pub async fn list(&self, caller: Caller) -> Result<Vec<SessionInfo>, SessionError> {
-        self.ask(caller, |reply| Command::List { caller, reply }).await
+        self.ask(|reply| Command::List { caller, reply }).await
     }
 
     /// What sessions that the caller may use have counted at places of some processes.
@@ -625,8 +626,7 @@ impl Handle {
     /// # Errors
     /// Where the task is stopping or overloaded.
     pub async fn counted(&self, caller: Caller, pids: Vec<u32>) -> Result<Vec<Counted>, SessionError> {
-        self.ask(caller, |reply| Command::Counted { caller, pids, reply })
-            .await
+        self.ask(|reply| Command::Counted { caller, pids, reply }).await
     }
 
     /// Replaces the scope of a running session.
@@ -656,7 +656,7 @@ impl Handle {
         loop {
             let of = name.clone();
             let editable = self
-                .ask(caller, |reply| Command::Target {
+                .ask(|reply| Command::Target {
                     caller,
                     name: of,
                     reply,
@@ -667,7 +667,7 @@ impl Handle {
             let Editable { target, revision, .. } = editable;
             let name = name.clone();
             let replaced = if target.is_recorded() {
-                self.ask(caller, |reply| Command::ReplaceRecorded {
+                self.ask(|reply| Command::ReplaceRecorded {
                     name,
                     revision,
                     edits_undone,
@@ -678,7 +678,7 @@ impl Handle {
             } else {
                 let (prepared, _) = self.prepare(caller, target, scope, how).await?;
                 let prepared = Box::new(prepared);
-                self.ask(caller, |reply| Command::Replace {
+                self.ask(|reply| Command::Replace {
                     caller,
                     name,
                     revision,
@@ -701,8 +701,7 @@ impl Handle {
     /// # Errors
     /// Where there is no such session.
     pub async fn renew(&self, caller: Caller, name: String) -> Result<u64, SessionError> {
-        self.ask(caller, |reply| Command::Renew { caller, name, reply })
-            .await
+        self.ask(|reply| Command::Renew { caller, name, reply }).await
     }
 
     /// Detaches a session. Its streams get a last picture.
@@ -710,14 +709,13 @@ impl Handle {
     /// # Errors
     /// Where there is no such session.
     pub async fn end(&self, caller: Caller, name: String) -> Result<(), SessionError> {
-        self.ask(caller, |reply| Command::End { caller, name, reply })
-            .await
+        self.ask(|reply| Command::End { caller, name, reply }).await
     }
 
     /// Detaches everything and ends the task.
     pub async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
-        if self.commands.put_first(Command::Stop { reply }).is_ok() {
+        if self.commands.try_send(Command::Stop { reply }).is_ok() {
             // An error means that the task has ended already, which is what was asked for.
             let _ = answer.await;
         }

@@ -18,7 +18,10 @@ use self::over::Over;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::Duration,
 };
 
@@ -34,7 +37,6 @@ use super::{
     counted::Counted,
     ending::Ending,
     error::{Reason, SessionError},
-    inbox::Inbox,
     measure::{Measured, MeasuredFile},
     memory,
     name::SessionName,
@@ -64,7 +66,7 @@ pub struct Owner {
     config: Config,
     /// Where what is made of large files is kept.
     folder: Option<Arc<Folder>>,
-    inbox: Inbox<Command>,
+    inbox: Receiver<Command>,
     running: Option<Running>,
     sessions: BTreeMap<SessionName, Session>,
     /// Those that have ended, and whose last pictures are still to be made.
@@ -89,7 +91,7 @@ const MAX_ENDED: usize = 64;
 
 impl Owner {
     /// A task with no sessions.
-    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Inbox<Command>) -> Self {
+    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Receiver<Command>) -> Self {
         Self {
             config,
             folder,

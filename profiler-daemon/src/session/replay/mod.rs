@@ -45,7 +45,16 @@ mod taken;
 mod waiting;
 mod waits;
 
-use std::{collections::BTreeMap, fs::File, io, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+};
 
 use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
@@ -61,10 +70,9 @@ use self::{
     question::Question,
 };
 use super::{
-    Handle, Library, Turns,
+    Handle, Library, MAX_QUEUED, Turns,
     command::{Command, Editable, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
-    inbox::{Inbox, inbox},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     refusal::scope_refusal,
     running::answer,
@@ -157,7 +165,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
 }
 
 fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {
-    let (commands, inbox) = inbox();
+    let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
     let player = Player {
         recording,
         before,
@@ -227,7 +235,7 @@ pub struct Player {
     recording: Recording,
     /// What it is compared with.
     before: Option<Recording>,
-    inbox: Inbox<Command>,
+    inbox: Receiver<Command>,
     sessions: BTreeMap<String, Replayed>,
     names_made: u64,
     /// The flame graphs that were asked for last, the latest last.
@@ -715,7 +723,7 @@ impl Handle {
         time: RecordedTime,
         before: Option<RecordedTime>,
     ) -> Result<SessionInfo, SessionError> {
-        self.ask(terms.owner, |reply| Command::Replay {
+        self.ask(|reply| Command::Replay {
             name,
             terms,
             scope,
