@@ -56,6 +56,7 @@ use std::{
     },
 };
 
+use profiler_recording::{Cut, MAX_CHUNKS};
 use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
 use tokio::sync::watch;
@@ -85,8 +86,6 @@ use super::{
     watchers::Watchers,
 };
 pub use summed::{SummedSteps, of as summed_steps};
-
-use profiler_recording::{Cut, MAX_CHUNKS};
 
 pub use crate::recording::OpenError;
 use crate::{kernel::Event, recording::Recording};
