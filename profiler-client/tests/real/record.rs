@@ -1190,6 +1190,15 @@ fn a_redacted_recording_has_functions_and_not_whose_they_are() {
     ] {
         assert!(redacted.contains(kept), "{kept}: {redacted}");
     }
+    // What the recorder waits for is named as before its folder was taken out.
+    let on = "f@\"engine/slowpath.c\":46[> 15ms]";
+    record(
+        "f@\"engine/slowpath.c\":46",
+        &["--redact", "--on", on, "--after", "0.2"],
+    )
+    .status(0)
+    .says(&format!("{on} happened"));
+    assert!(!shown().contains("engine/"));
     let before = fs::read(file).unwrap();
     record("f[i >= 0]", &["--redact"])
         .status(2)

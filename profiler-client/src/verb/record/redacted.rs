@@ -35,7 +35,7 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             place.expressions.clear();
             if let Some(place) = &mut place.place {
                 place.site = last_component(&without_folders(&place.site));
-                place.function = without_folders(&place.function);
+                place.function = function_name(&place.function);
                 place.file = last_component(&place.file);
                 place.module = last_component(&place.module);
             }
@@ -44,8 +44,8 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             step.text = scope(&step.text)?;
             let functions = step.functions.iter_mut();
             for function in functions.filter_map(|recorded| recorded.function.as_mut()) {
-                function.name = without_folders(&function.name);
-                function.linkage_name = without_folders(&function.linkage_name);
+                function.name = function_name(&function.name);
+                function.linkage_name = function_name(&function.linkage_name);
                 function.file = last_component(&function.file);
                 function.module = last_component(&function.module);
             }
@@ -124,6 +124,17 @@ fn scope(text: &str) -> Result<String, NamesValue> {
     Ok(scope.to_string())
 }
 
+/// A function's name, or the place in a file that a step times in its stead, without folders.
+fn function_name(name: &str) -> String {
+    let place = profiler_scope::parse(name).ok().filter(|scope: &Scope| {
+        let is_function = |place: &Place| matches!(place, Place::Function(_) | Place::Inlined(_));
+        !scope.steps.iter().any(|step| is_function(&step.place))
+    });
+    place
+        .and_then(|_| scope(name).ok())
+        .unwrap_or_else(|| without_folders(name))
+}
+
 fn last_component(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -185,6 +196,10 @@ mod tests {
             module: "/home/secret/bin/server".to_owned(),
             ..Default::default()
         };
+        let call = v1::Function {
+            name: "parse@\"secret/a.c\":3".to_owned(),
+            ..Default::default()
+        };
         let frame = |id, function: &str, module: &str| v1::Frame {
             id,
             function: function.to_owned(),
@@ -205,8 +220,12 @@ mod tests {
                         gates: 0,
                     },
                     v1::RecordedStep {
-                        text: "\"/home/secret/src/a.c\":3".to_owned(),
-                        ..Default::default()
+                        text: "parse@\"secret/a.c\":3".to_owned(),
+                        functions: vec![v1::RecordedFunction {
+                            function: Some(call),
+                            ..Default::default()
+                        }],
+                        gates: 0,
                     },
                 ],
                 warnings: vec!["/home/secret/bin/server has no symbols".to_owned()],
@@ -263,6 +282,7 @@ mod tests {
             "\"a.c\"",
             "\"server\"",
             "handle/a.c:3",
+            "name: \"parse@a.c:3\"",
             "thread (41)",
             "process #3",
         ] {
