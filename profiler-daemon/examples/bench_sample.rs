@@ -11,12 +11,12 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, Command, Stdio},
-    sync::Arc,
     time::Duration,
 };
 
 use profiler_daemon::session::{
-    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
+    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, Numbered, Pictures,
+    TargetSpec,
 };
 use profiler_symbolize::Grouping;
 
@@ -101,7 +101,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
 }
 
 /// A picture that is made from now on, so that what it counts goes with what the kernel has measured by then.
-async fn latest(pictures: &mut tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>) -> Arc<FlamePicture> {
+async fn latest(pictures: &mut Pictures<FlamePicture>) -> Numbered<FlamePicture> {
     pictures.mark_unchanged();
     loop {
         pictures.changed().await.unwrap();

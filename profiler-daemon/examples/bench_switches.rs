@@ -16,16 +16,15 @@ use std::{
     collections::BTreeMap,
     error::Error,
     io::{self, BufRead as _},
-    sync::Arc,
 };
 
 use aya::programs::loaded_programs;
 use profiler_daemon::session::{
-    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
+    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, Numbered, Pictures,
+    TargetSpec,
 };
 use profiler_symbolize::Grouping;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const REDRAWN_NS: u64 = 100_000_000;
@@ -55,7 +54,7 @@ async fn main() -> Result<()> {
 /// What is attached.
 struct Bench {
     handle: Handle,
-    watched: Option<(String, watch::Receiver<Option<Arc<FlamePicture>>>)>,
+    watched: Option<(String, Pictures<FlamePicture>)>,
     floor: Vec<floor::Program>,
 }
 
@@ -120,7 +119,7 @@ impl Bench {
             return Ok(json!({"detached": true}));
         };
         self.handle.end(CALLER, session).await?;
-        let ended = |picture: &Option<Arc<FlamePicture>>| {
+        let ended = |picture: &Option<Numbered<FlamePicture>>| {
             let picture = picture.as_ref();
             picture.is_some_and(|picture| picture.ended.is_some())
         };

@@ -32,9 +32,9 @@ use crate::{
     rpc::records::Messages,
     session::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionInfo, Handle,
-        LatencyPicture, NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded,
-        RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses,
-        SpansRequest, TargetSpec, Task, TimelineRequest, TraceLosses, compare, replay,
+        LatencyPicture, NewSession, Numbered, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch,
+        Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling,
+        SpanLosses, SpansRequest, TargetSpec, Task, TimelineRequest, TraceLosses, compare, replay,
     },
 };
 
@@ -333,7 +333,7 @@ impl Replay {
         }
     }
 
-    fn comparison(&self, scope: &str, before: (u64, u64)) -> Result<Arc<FlamePicture>, String> {
+    fn comparison(&self, scope: &str, before: (u64, u64)) -> Result<Numbered<FlamePicture>, String> {
         let request = FlameRequest::of(Grouping::Function, None);
         self.comparison_of(scope, before, request)
     }
@@ -343,7 +343,7 @@ impl Replay {
         scope: &str,
         before: (u64, u64),
         request: FlameRequest,
-    ) -> Result<Arc<FlamePicture>, String> {
+    ) -> Result<Numbered<FlamePicture>, String> {
         let time = |begin_ns, end_ns| RecordedTime {
             begin_ns,
             end_ns,
@@ -357,15 +357,15 @@ impl Replay {
             .and_then(|session| self.flame_of(&session, request))
     }
 
-    fn flame(&self, session: &str) -> Result<Arc<FlamePicture>, String> {
+    fn flame(&self, session: &str) -> Result<Numbered<FlamePicture>, String> {
         self.flame_by(session, Grouping::Function)
     }
 
-    fn flame_by(&self, session: &str, by: Grouping) -> Result<Arc<FlamePicture>, String> {
+    fn flame_by(&self, session: &str, by: Grouping) -> Result<Numbered<FlamePicture>, String> {
         self.flame_of(session, FlameRequest::of(by, None))
     }
 
-    fn flame_of(&self, session: &str, request: FlameRequest) -> Result<Arc<FlamePicture>, String> {
+    fn flame_of(&self, session: &str, request: FlameRequest) -> Result<Numbered<FlamePicture>, String> {
         let watch = self
             .handle
             .watch_flame(ROOT, session.to_owned(), 1_000_000_000, request);
@@ -373,7 +373,7 @@ impl Replay {
         Ok(pictures.borrow().clone().unwrap())
     }
 
-    fn latency(&self, session: &str) -> Arc<LatencyPicture> {
+    fn latency(&self, session: &str) -> Numbered<LatencyPicture> {
         let watch = self.handle.watch_latency(ROOT, session.to_owned(), 1_000_000_000);
         let pictures = self.runtime.block_on(watch).unwrap();
         pictures.borrow().clone().unwrap()

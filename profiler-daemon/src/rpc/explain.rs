@@ -7,12 +7,12 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_scope::Place;
 
-use super::convert;
+use super::{convert, views::Position};
 use crate::session::{Ending, ExplainPicture, Explained, What};
 
-pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
+pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {
-        seq: picture.seq,
+        seq: at.seq,
         scope: picture.scope.to_string(),
         threshold_ns: picture.threshold_ns.unwrap_or(0),
         threshold_of_all_ns: picture.threshold_of_all_ns.unwrap_or(0),

@@ -10,7 +10,7 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, Grouping};
 
-use super::{convert, records};
+use super::{convert, records, views::Position};
 use crate::{
     kernel::Event,
     session::{Ending, FlamePicture, FlameTimes},
@@ -19,9 +19,8 @@ use crate::{
 /// What a client of one stream knows.
 #[derive(Default)]
 pub struct FlameDelta {
-    last_seq: Option<u64>,
-    dropped: u64,
-    generation: u64,
+    /// `None` before the first picture.
+    generation: Option<u64>,
     /// Numbers of frames.
     frames: HashSet<u32>,
     nodes: usize,
@@ -30,22 +29,14 @@ pub struct FlameDelta {
 
 impl FlameDelta {
     /// The next message of the stream.
-    pub fn next(&mut self, picture: &FlamePicture) -> v1::WatchFlameResponse {
-        let missed = self
-            .last_seq
-            .map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
-        self.dropped += missed;
-        let snapshot = self.last_seq.is_none() || self.generation != picture.generation;
+    pub fn next(&mut self, picture: &FlamePicture, at: Position) -> v1::WatchFlameResponse {
+        let snapshot = self.generation != Some(picture.generation);
         if snapshot {
-            let (dropped, seq) = (self.dropped, self.last_seq);
             *self = Self {
-                dropped,
-                last_seq: seq,
-                generation: picture.generation,
+                generation: Some(picture.generation),
                 ..Self::default()
             };
         }
-        self.last_seq = Some(picture.seq);
         let new = picture.nodes.get(self.nodes..).unwrap_or_default();
         // Those of its own nodes alone: the table has the frames of all sessions, whoever's they are.
         let new_frames = new.iter().filter(|(_, id, _)| self.frames.insert(*id));
@@ -65,8 +56,8 @@ impl FlameDelta {
         let event = picture.times.event();
         let told = event.map(records::event).unwrap_or_default();
         v1::WatchFlameResponse {
-            seq: picture.seq,
-            dropped: self.dropped,
+            seq: at.seq,
+            dropped: at.dropped,
             snapshot,
             r#final: picture.ended.is_some(),
             scope: picture.scope.to_string(),

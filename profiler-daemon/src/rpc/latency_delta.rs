@@ -1,40 +1,35 @@
 //! A stream of latency pictures: the first whole, then what changed.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use profiler_plan::values::Reading;
 use profiler_proto::v1;
 
-use super::{convert, trace};
+use super::{convert, trace, views::Position};
 use crate::session::{CallsByValue, Ending, FunctionLatency, LatencyPicture, ValueCalls};
 
 /// What a client of one stream knows.
 #[derive(Default)]
 pub struct LatencyDelta {
-    last_seq: Option<u64>,
-    dropped: u64,
     /// By function: the function as last sent.
     sent: HashMap<u32, FunctionLatency>,
     /// By function: its calls by value as last sent.
     sent_by: HashMap<u32, CallsByValue>,
-    scope: String,
+    /// `None` before the first picture.
+    scope: Option<Arc<str>>,
 }
 
 impl LatencyDelta {
     /// The next message of the stream.
-    pub fn next(&mut self, picture: &LatencyPicture) -> v1::WatchLatencyResponse {
-        let missed = self
-            .last_seq
-            .map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
-        self.dropped += missed;
+    pub fn next(&mut self, picture: &LatencyPicture, at: Position) -> v1::WatchLatencyResponse {
         // Another scope may have other functions; the client starts afresh.
-        let snapshot = self.last_seq.is_none() || *self.scope != *picture.scope;
+        let snapshot = self.scope.as_ref() != Some(&picture.scope);
         if snapshot {
-            self.sent.clear();
-            self.sent_by.clear();
-            self.scope = picture.scope.to_string();
+            *self = Self {
+                scope: Some(Arc::clone(&picture.scope)),
+                ..Self::default()
+            };
         }
-        self.last_seq = Some(picture.seq);
         let functions = picture
             .functions
             .iter()
@@ -54,8 +49,8 @@ impl LatencyDelta {
             self.sent_by.insert(calls.function, calls.clone());
         }
         v1::WatchLatencyResponse {
-            seq: picture.seq,
-            dropped: self.dropped,
+            seq: at.seq,
+            dropped: at.dropped,
             snapshot,
             r#final: picture.ended.is_some(),
             scope: picture.scope.to_string(),
@@ -203,20 +198,19 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_counted() {
+    fn the_first_picture_of_each_scope_is_whole() {
         let mut stream = LatencyDelta::default();
-        let picture = |seq| LatencyPicture {
-            seq,
-            scope: "f".into(),
-            functions: Vec::new(),
-            by: Vec::new(),
-            cost: crate::session::Cost::default(),
-            lost: crate::session::Losses::new(),
-            ended: None,
+        let mut is_whole = |scope: &str| {
+            let picture = LatencyPicture {
+                scope: scope.into(),
+                functions: Vec::new(),
+                by: Vec::new(),
+                cost: crate::session::Cost::default(),
+                lost: crate::session::Losses::new(),
+                ended: None,
+            };
+            stream.next(&picture, Position::default()).snapshot
         };
-        let first = stream.next(&picture(0));
-        assert!(first.snapshot && first.dropped == 0);
-        let later = stream.next(&picture(4));
-        assert!(!later.snapshot && later.dropped == 3);
+        assert_eq!(["", "", "f", "f"].map(&mut is_whole), [true, false, true, false]);
     }
 }

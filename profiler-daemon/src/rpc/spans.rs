@@ -6,7 +6,9 @@ use profiler_aggregate::{ThreadId, calltree::FrameId, slowest::MAX_SHOWN, waits:
 use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
-use super::{arguments, convert, flame_delta, records, thread_names::ThreadNames, trace, waits};
+use super::{
+    arguments, convert, flame_delta, records, thread_names::ThreadNames, trace, views::Position, waits,
+};
 use crate::{
     abi,
     kernel::Activity,
@@ -33,17 +35,12 @@ pub fn wanted(spans: u32) -> Result<usize, SessionError> {
 /// Makes the messages of one stream.
 #[derive(Default)]
 pub struct Messages {
-    latest: Option<u64>,
-    dropped: u64,
     names: ThreadNames,
 }
 
 impl Messages {
     /// The message of a picture.
-    pub fn next(&mut self, picture: &SpansPicture) -> v1::WatchSpansResponse {
-        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
-        self.dropped += picture.seq.saturating_sub(expected);
-        self.latest = Some(picture.seq);
+    pub fn next(&mut self, picture: &SpansPicture, at: Position) -> v1::WatchSpansResponse {
         let used: BTreeSet<FrameId> = picture
             .spans
             .iter()
@@ -77,8 +74,8 @@ impl Messages {
             Some(flame_delta::frame((at, picture.frames.get(at)?)))
         };
         v1::WatchSpansResponse {
-            seq: picture.seq,
-            dropped: self.dropped,
+            seq: at.seq,
+            dropped: at.dropped,
             r#final: picture.ended.is_some(),
             final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
             final_signal: Ending::signal_number(picture.ended.as_ref()),

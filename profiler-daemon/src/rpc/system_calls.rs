@@ -6,47 +6,35 @@ use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_proto::v1;
 use profiler_symbolize::FrameId;
 
-use super::{convert, flame_delta};
+use super::{convert, flame_delta, views::Position};
 use crate::{
     abi,
     kernel::CallNumber,
     session::{Ending, SyscallsPicture},
 };
 
-/// Makes the messages of one stream.
-#[derive(Default)]
-pub struct Messages {
-    latest: Option<u64>,
-    dropped: u64,
-}
-
-impl Messages {
-    /// The message of a picture.
-    pub fn next(&mut self, picture: &SyscallsPicture) -> v1::WatchSyscallsResponse {
-        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
-        self.dropped += picture.seq.saturating_sub(expected);
-        self.latest = Some(picture.seq);
-        let syscalls: Vec<v1::Syscall> = picture.calls.iter().map(message).collect();
-        let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
-        let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
-        let frame = |id: &u32| {
-            let at = *id as usize;
-            Some(flame_delta::frame((at, picture.frames.get(at)?)))
-        };
-        v1::WatchSyscallsResponse {
-            seq: picture.seq,
-            dropped: self.dropped,
-            r#final: picture.ended.is_some(),
-            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(picture.ended.as_ref()),
-            scope: picture.scope.to_string(),
-            frames: used.iter().filter_map(frame).collect(),
-            syscalls,
-            begun_before: picture.begun_before,
-            watched_ns: picture.watched_ns,
-            lost: convert::losses(&picture.lost),
-            cost: Some(convert::cost(picture.cost)),
-        }
+/// The message of a picture.
+pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResponse {
+    let syscalls: Vec<v1::Syscall> = picture.calls.iter().map(message).collect();
+    let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
+    let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
+    let frame = |id: &u32| {
+        let at = *id as usize;
+        Some(flame_delta::frame((at, picture.frames.get(at)?)))
+    };
+    v1::WatchSyscallsResponse {
+        seq: at.seq,
+        dropped: at.dropped,
+        r#final: picture.ended.is_some(),
+        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+        final_signal: Ending::signal_number(picture.ended.as_ref()),
+        scope: picture.scope.to_string(),
+        frames: used.iter().filter_map(frame).collect(),
+        syscalls,
+        begun_before: picture.begun_before,
+        watched_ns: picture.watched_ns,
+        lost: convert::losses(&picture.lost),
+        cost: Some(convert::cost(picture.cost)),
     }
 }
 

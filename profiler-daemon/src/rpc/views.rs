@@ -7,7 +7,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, view_service_server::ViewService};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -16,8 +16,8 @@ use super::{
     trace, waits,
 };
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, MoreRecords, Room, SpansPicture,
-    SpansRequest, SyscallsPicture, WaitsPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, MoreRecords, Pictures, Room,
+    SpansPicture, SpansRequest, SyscallsPicture, WaitsPicture,
 };
 
 /// The rooms of the messages that leave: one is asked for as soon as the connection has taken a part of the one before, and kept until
@@ -67,9 +67,10 @@ impl ViewService for Views {
         let interval_ns = arguments::interval_ns(interval)?;
         let name = arguments::name(session)?;
         let pictures = self.0.watch_explain(caller, name, interval_ns).await?;
-        Ok(Response::new(messages(pictures, |picture: &ExplainPicture| {
-            (explain::picture(picture), picture.ended.is_some())
-        })))
+        Ok(Response::new(messages(
+            pictures,
+            |picture: &ExplainPicture, at| (explain::picture(picture, at), picture.ended.is_some()),
+        )))
     }
     type WatchSpansStream = MessageStream<v1::WatchSpansResponse>;
     type WatchWaitsStream = MessageStream<v1::WatchWaitsResponse>;
@@ -83,11 +84,9 @@ impl ViewService for Views {
         let interval_ns = arguments::interval_ns(interval)?;
         let name = arguments::name(session)?;
         let pictures = self.0.watch_waits(caller, name, interval_ns).await?;
-        let mut stream = waits::Messages::default();
-        Ok(Response::new(messages(
-            pictures,
-            move |picture: &WaitsPicture| (stream.next(picture), picture.ended.is_some()),
-        )))
+        Ok(Response::new(messages(pictures, |picture: &WaitsPicture, at| {
+            (waits::picture(picture, at), picture.ended.is_some())
+        })))
     }
 
     type WatchTimelineStream = MessageStream<v1::WatchTimelineResponse>;
@@ -125,10 +124,9 @@ impl ViewService for Views {
         let interval_ns = arguments::interval_ns(request.interval)?;
         let name = arguments::name(request.session)?;
         let pictures = self.0.watch_syscalls(caller, name, interval_ns, by).await?;
-        let mut stream = system_calls::Messages::default();
         Ok(Response::new(messages(
             pictures,
-            move |picture: &SyscallsPicture| (stream.next(picture), picture.ended.is_some()),
+            |picture: &SyscallsPicture, at| (system_calls::picture(picture, at), picture.ended.is_some()),
         )))
     }
 
@@ -220,7 +218,7 @@ impl ViewService for Views {
         let mut stream = spans::Messages::default();
         Ok(Response::new(messages(
             pictures,
-            move |picture: &SpansPicture| (stream.next(picture), picture.ended.is_some()),
+            move |picture: &SpansPicture, at| (stream.next(picture, at), picture.ended.is_some()),
         )))
     }
 
@@ -238,7 +236,7 @@ impl ViewService for Views {
         let mut delta = LatencyDelta::default();
         Ok(Response::new(messages(
             pictures,
-            move |picture: &LatencyPicture| (delta.next(picture), picture.ended.is_some()),
+            move |picture: &LatencyPicture, at| (delta.next(picture, at), picture.ended.is_some()),
         )))
     }
 
@@ -263,29 +261,78 @@ impl ViewService for Views {
         let mut delta = FlameDelta::default();
         Ok(Response::new(messages(
             pictures,
-            move |picture: &FlamePicture| (delta.next(picture), picture.ended.is_some()),
+            move |picture: &FlamePicture, at| (delta.next(picture, at), picture.ended.is_some()),
         )))
     }
 }
 
+/// Where a message stands in its stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    /// Number of its picture.
+    pub seq: u64,
+    /// Pictures before it that the client did not read in time.
+    pub dropped: u64,
+}
+
 /// Turns pictures into messages, until one is the last or nobody makes any more.
 fn messages<P, T>(
-    pictures: watch::Receiver<Option<Arc<P>>>,
-    next: impl FnMut(&P) -> (T, bool) + Send + 'static,
+    pictures: Pictures<P>,
+    next: impl FnMut(&P, Position) -> (T, bool) + Send + 'static,
 ) -> MessageStream<T>
 where
     P: Send + Sync + 'static,
     T: Send + 'static,
 {
-    Box::pin(stream::unfold(Some((pictures, next)), |state| async {
-        let (mut pictures, mut next) = state?;
+    Box::pin(stream::unfold(Some((pictures, next, 0)), |state| async {
+        let (mut pictures, mut next, read) = state?;
         loop {
             pictures.changed().await.ok()?;
             let Some(picture) = pictures.borrow_and_update().clone() else {
                 continue;
             };
-            let (message, last) = next(&picture);
-            return Some((Ok(message), (!last).then_some((pictures, next))));
+            // All before it were made, and `read` of them came this far.
+            let position = Position {
+                seq: picture.seq,
+                dropped: picture.seq.saturating_sub(read),
+            };
+            let (message, last) = next(&picture, position);
+            return Some((Ok(message), (!last).then_some((pictures, next, read + 1))));
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::session::Numbered;
+
+    #[tokio::test]
+    async fn pictures_that_a_client_did_not_read_in_time_are_counted() {
+        let (sender, pictures) = watch::channel(None);
+        let send = |seq| sender.send_replace(Some(Numbered::new(seq, "picture".into())));
+        let mut messages = messages(pictures, |_: &String, at| (at, false));
+        let mut read = async || {
+            let Position { seq, dropped } = messages.next().await.unwrap().unwrap();
+            (seq, dropped)
+        };
+        send(0);
+        assert_eq!(read().await, (0, 0));
+        send(1);
+        send(2);
+        assert_eq!(read().await, (2, 1));
+        send(3);
+        assert_eq!(read().await, (3, 1));
+    }
+
+    #[tokio::test]
+    async fn pictures_before_the_first_that_is_read_are_counted_too() {
+        let (sender, pictures) = watch::channel(None);
+        sender.send_replace(Some(Numbered::new(4, ())));
+        let mut messages = messages(pictures, |(): &(), at| (at.dropped, false));
+        assert_eq!(messages.next().await.unwrap().unwrap(), 4);
+    }
 }

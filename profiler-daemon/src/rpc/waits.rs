@@ -9,48 +9,36 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_symbolize::Frame;
 
-use super::{convert, flame_delta};
+use super::{convert, flame_delta, views::Position};
 use crate::session::{Ending, WaitsPicture};
 
-/// Makes the messages of one stream.
-#[derive(Default)]
-pub struct Messages {
-    latest: Option<u64>,
-    dropped: u64,
-}
-
-impl Messages {
-    /// The message of a picture.
-    pub fn next(&mut self, picture: &WaitsPicture) -> v1::WatchWaitsResponse {
-        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
-        self.dropped += picture.seq.saturating_sub(expected);
-        self.latest = Some(picture.seq);
-        let nodes: Vec<v1::WaitNode> = picture
-            .nodes
-            .iter()
-            .map(|node| message(node, &picture.frames))
-            .collect();
-        let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
-        let frame = |id: &u32| {
-            let at = *id as usize;
-            Some(flame_delta::frame((at, picture.frames.get(at)?)))
-        };
-        v1::WatchWaitsResponse {
-            seq: picture.seq,
-            dropped: self.dropped,
-            r#final: picture.ended.is_some(),
-            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(picture.ended.as_ref()),
-            scope: picture.scope.to_string(),
-            frames: used.iter().filter_map(frame).collect(),
-            nodes,
-            waits: picture.total.waits,
-            waited_ns: picture.total.waited_ns,
-            runnable_ns: picture.total.runnable_ns,
-            watched_ns: picture.watched_ns,
-            lost: convert::losses(&picture.lost),
-            cost: Some(convert::cost(picture.cost)),
-        }
+/// The message of a picture.
+pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
+    let nodes: Vec<v1::WaitNode> = picture
+        .nodes
+        .iter()
+        .map(|node| message(node, &picture.frames))
+        .collect();
+    let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
+    let frame = |id: &u32| {
+        let at = *id as usize;
+        Some(flame_delta::frame((at, picture.frames.get(at)?)))
+    };
+    v1::WatchWaitsResponse {
+        seq: at.seq,
+        dropped: at.dropped,
+        r#final: picture.ended.is_some(),
+        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+        final_signal: Ending::signal_number(picture.ended.as_ref()),
+        scope: picture.scope.to_string(),
+        frames: used.iter().filter_map(frame).collect(),
+        nodes,
+        waits: picture.total.waits,
+        waited_ns: picture.total.waited_ns,
+        runnable_ns: picture.total.runnable_ns,
+        watched_ns: picture.watched_ns,
+        lost: convert::losses(&picture.lost),
+        cost: Some(convert::cost(picture.cost)),
     }
 }
 

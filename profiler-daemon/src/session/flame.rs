@@ -510,14 +510,13 @@ impl Flame {
         lost.extend(event_losses(events));
         lost.extend(self.given_up());
         lost.extend(&moment.also_lost);
-        watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
+        watchers.publish(moment.now_ns, moment.ended.is_some(), |variant| {
             let FlameVariant {
                 kind,
                 over,
                 difference,
             } = variant;
             (kind == self.kind).then(|| FlamePicture {
-                seq,
                 scope: Arc::clone(moment.scope),
                 by: kind.by,
                 times: kind.times,

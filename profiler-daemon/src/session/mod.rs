@@ -193,6 +193,7 @@ pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest, Told};
 pub use trace::{ThreadName, TraceBatch, TraceLosses, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
+pub use watchers::{Numbered, Pictures};
 
 /// Slots of the sliding window.
 pub(crate) const WINDOW_SLOTS: u32 = 20;

@@ -172,8 +172,6 @@ pub struct OtherHits {
 /// Latency histograms of a session.
 #[derive(Clone, Debug)]
 pub struct LatencyPicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// Its functions.
@@ -191,8 +189,6 @@ pub struct LatencyPicture {
 /// What slow calls of a session do that others do not.
 #[derive(Clone, Debug)]
 pub struct ExplainPicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// Calls from which on are slow, of those that were looked at; `None` where there is no one duration, or not yet.
@@ -426,8 +422,6 @@ impl FlameTimes {
 /// The flame graph of a session's scope.
 #[derive(Clone, Debug)]
 pub struct FlamePicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// What frames stand for.

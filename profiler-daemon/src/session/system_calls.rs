@@ -23,8 +23,6 @@ use crate::kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSyst
 /// System calls at one moment, and who makes them.
 #[derive(Clone, Debug)]
 pub struct SyscallsPicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// What frames stand for.
@@ -300,7 +298,6 @@ impl WatchedCalls {
         lost.retain(|_, count| *count > 0);
         lost.extend(&moment.also_lost);
         SyscallsPicture {
-            seq: 0,
             scope: Arc::clone(moment.scope),
             by,
             frames: Arc::clone(moment.frames),

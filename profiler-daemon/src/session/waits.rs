@@ -21,8 +21,6 @@ use super::{
 /// Who is waited for at one moment, and by whom.
 #[derive(Clone, Debug)]
 pub struct WaitsPicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// Frames by number; only ever appended to.
@@ -145,7 +143,6 @@ impl WatchedWaits {
         let mut lost = now.since(self.before).losses(FlameTimes::OffCpu);
         lost.extend(&moment.also_lost);
         WaitsPicture {
-            seq: 0,
             scope: Arc::clone(moment.scope),
             frames: Arc::clone(moment.frames),
             nodes: self.waits.nodes(),

@@ -1,6 +1,6 @@
 //! Who gets pictures of a session, and when.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use tokio::sync::watch;
 
@@ -21,13 +21,58 @@ pub trait Streams {
     fn is_due(&self, now_ns: u64) -> bool;
 }
 
+/// Pictures of one stream: the latest wins.
+pub type Pictures<P> = watch::Receiver<Option<Numbered<P>>>;
+
+/// A picture as it is given to one stream. Streams alike are given the same.
+#[derive(Debug)]
+pub struct Numbered<P> {
+    /// Number of the picture within the stream.
+    pub seq: u64,
+    shared: Arc<P>,
+}
+
+impl<P> Numbered<P> {
+    /// A picture of one stream.
+    pub fn new(seq: u64, picture: P) -> Self {
+        Self::shared(seq, Arc::new(picture))
+    }
+
+    /// One that other streams are given, too.
+    fn shared(seq: u64, shared: Arc<P>) -> Self {
+        Self { seq, shared }
+    }
+}
+
+impl<P> Clone for Numbered<P> {
+    fn clone(&self) -> Self {
+        Self::shared(self.seq, Arc::clone(&self.shared))
+    }
+}
+
+impl<P> Deref for Numbered<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.shared
+    }
+}
+
 /// One open stream.
 struct Watcher<P, V> {
     variant: V,
     interval_ns: u64,
     due_ns: u64,
-    seq: u64,
-    pictures: watch::Sender<Option<Arc<P>>>,
+    /// Pictures that it was given.
+    given: u64,
+    pictures: watch::Sender<Option<Numbered<P>>>,
+}
+
+impl<P, V: PartialEq> Watcher<P, V> {
+    /// Whether one picture can serve both at all times.
+    fn is_like(&self, other: &Self) -> bool {
+        self.variant == other.variant && self.interval_ns == other.interval_ns
+    }
 }
 
 /// The open streams of one kind, whose pictures have variants `V`.
@@ -39,15 +84,15 @@ impl<P, V> Default for Watchers<P, V> {
     }
 }
 
-impl<P, V: Copy> Watchers<P, V> {
+impl<P, V: Copy + PartialEq> Watchers<P, V> {
     /// Opens a stream. Its first picture is due at once.
-    pub fn add(&mut self, variant: V, interval_ns: u64, now_ns: u64) -> watch::Receiver<Option<Arc<P>>> {
+    pub fn add(&mut self, variant: V, interval_ns: u64, now_ns: u64) -> Pictures<P> {
         let (pictures, receiver) = watch::channel(None);
         self.0.push(Watcher {
             variant,
             interval_ns,
             due_ns: now_ns,
-            seq: 0,
+            given: 0,
             pictures,
         });
         receiver
@@ -59,35 +104,56 @@ impl<P, V: Copy> Watchers<P, V> {
         due.min().unwrap_or(u64::MAX)
     }
 
-    /// A stream of one picture, which is made at once and is the last.
-    pub fn single(variant: V, mut make: impl FnMut(V, u64) -> P) -> watch::Receiver<Option<Arc<P>>> {
-        let mut watchers = Self::default();
-        let receiver = watchers.add(variant, 0, 0);
-        watchers.publish(0, true, |variant, seq| Some(make(variant, seq)));
-        receiver
-    }
-
     /// What is watched; a variant may come several times.
     pub fn variants(&self) -> impl Iterator<Item = V> {
         self.0.iter().map(|watcher| watcher.variant)
     }
 
-    /// Gives the streams that are due their picture, or all of them if `all`. Those for which none is made stay due.
-    pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V, u64) -> Option<P>) {
-        for watcher in self
-            .0
-            .iter_mut()
-            .filter(|watcher| all || watcher.due_ns <= now_ns)
-        {
-            let Some(picture) = make(watcher.variant, watcher.seq) else {
+    /// Gives the streams that are due their picture, or all of them if `all`: each variant's is made once. Those for which none is
+    /// made stay due.
+    pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V) -> Option<P>) {
+        let mut made: Vec<(V, Arc<P>)> = Vec::new();
+        for at in 0..self.0.len() {
+            let watcher = &self.0[at];
+            if !(all || watcher.due_ns <= now_ns) {
                 continue;
-            };
-            watcher.seq += 1;
-            // From now on, not from when it was due: a late task does not make up for it in a burst.
-            watcher.due_ns = now_ns + watcher.interval_ns;
-            watcher.pictures.send_replace(Some(Arc::new(picture)));
+            }
+            let variant = watcher.variant;
+            let known = made.iter().find(|(of, _)| *of == variant);
+            let picture = known.map(|(_, picture)| Arc::clone(picture)).or_else(|| {
+                let picture = Arc::new(make(variant)?);
+                made.push((variant, Arc::clone(&picture)));
+                Some(picture)
+            });
+            let Some(picture) = picture else { continue };
+            let due_ns = self.next_ns(watcher, now_ns);
+            let watcher = &mut self.0[at];
+            let seq = watcher.given;
+            watcher.given += 1;
+            watcher.due_ns = due_ns;
+            watcher
+                .pictures
+                .send_replace(Some(Numbered::shared(seq, picture)));
         }
     }
+
+    /// When a stream's next picture is due, which is given one now: with that of a stream alike, so that one is made for both.
+    fn next_ns(&self, watcher: &Watcher<P, V>, now_ns: u64) -> u64 {
+        // From now on, not from when it was due: a late task does not make up for it in a burst.
+        let next_ns = now_ns + watcher.interval_ns;
+        let alike = self.0.iter().filter(|other| {
+            other.given > 0 && (now_ns + 1..next_ns).contains(&other.due_ns) && other.is_like(watcher)
+        });
+        alike.map(|other| other.due_ns).min().unwrap_or(next_ns)
+    }
+}
+
+/// A stream of one picture, which is the last.
+pub fn single<P>(picture: P) -> Pictures<P> {
+    // What is sent is new to who watches, as a first value would not be.
+    let (sender, receiver) = watch::channel(None);
+    sender.send_replace(Some(Numbered::new(0, picture)));
+    receiver
 }
 
 impl<P, V> Streams for Watchers<P, V> {
@@ -112,12 +178,39 @@ mod tests {
     fn the_latest_picture_wins_and_the_gap_shows() {
         let mut watchers: Watchers<u64, ()> = Watchers::default();
         let mut receiver = watchers.add((), 10, 0);
-        for now in [0, 5, 10, 20, 30] {
-            watchers.publish(now, false, |(), seq| Some(seq));
+        for now_ns in [0, 5, 10, 20, 30] {
+            watchers.publish(now_ns, false, |()| Some(now_ns));
         }
-        assert_eq!(receiver.borrow_and_update().as_deref(), Some(&3));
+        let latest = receiver.borrow_and_update().clone().unwrap();
+        assert_eq!((latest.seq, *latest), (3, 30));
         drop(receiver);
         watchers.sweep();
         assert!(watchers.is_empty());
+    }
+
+    #[test]
+    fn one_picture_is_made_for_all_streams_of_a_variant() {
+        let mut watchers: Watchers<u64, char> = Watchers::default();
+        let mut made = Vec::new();
+        let mut receivers: Vec<_> = (0..9).map(|begun_ns| watchers.add('a', 10, begun_ns)).collect();
+        receivers.push(watchers.add('b', 10, 0));
+        for now_ns in 0..40 {
+            watchers.publish(now_ns, false, |variant| {
+                made.push((variant, now_ns));
+                Some(now_ns)
+            });
+        }
+        // Whoever came later has the first picture at once, and the others with those before.
+        let of_a: Vec<u64> = made
+            .iter()
+            .filter(|(of, _)| *of == 'a')
+            .map(|(_, at)| *at)
+            .collect();
+        assert_eq!(of_a, [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 20, 30]);
+        assert_eq!(made.len(), of_a.len() + 4);
+        for receiver in receivers {
+            let latest = receiver.borrow().clone().unwrap();
+            assert_eq!((*latest, latest.seq >= 3), (30, true));
+        }
     }
 }

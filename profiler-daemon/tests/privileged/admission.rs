@@ -19,8 +19,9 @@ use profiler_common::instruction::Action;
 use profiler_daemon::{
     kernel::{Config, Counter, Ends, Engine, Gates, ProbeSpec, SpanKind},
     session::{
-        Caller, FlamePicture, FlameTimes, LatencyPicture, Library, NewSession, Reason, SessionError,
-        SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, list_functions, may_look,
+        Caller, FlamePicture, FlameTimes, LatencyPicture, Library, NewSession, Pictures, Reason,
+        SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest,
+        list_functions, may_look,
     },
 };
 use profiler_plan::ModuleIndex;
@@ -115,9 +116,9 @@ pub fn start(program: &Path, how: &str, becomes: &Path) -> Fixture {
 struct Looking {
     service: Service,
     traced: Traced,
-    flame: tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>,
-    calls: tokio::sync::watch::Receiver<Option<Arc<SyscallsPicture>>>,
-    latency: tokio::sync::watch::Receiver<Option<Arc<LatencyPicture>>>,
+    flame: Pictures<FlamePicture>,
+    calls: Pictures<SyscallsPicture>,
+    latency: Pictures<LatencyPicture>,
     timed: SessionInfo,
     sampled: SessionInfo,
 }

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_daemon::session::{
-    Capture, ExitMethod, FunctionLatency, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo,
+    Capture, ExitMethod, FunctionLatency, LatencyPicture, NewSession, Numbered, Purpose, ScopeEdit,
+    SessionInfo,
 };
 
 use super::{
@@ -50,7 +51,7 @@ fn until(
     service: &Service,
     session: &SessionInfo,
     holds: impl Fn(&LatencyPicture) -> bool,
-) -> Arc<LatencyPicture> {
+) -> Numbered<LatencyPicture> {
     service.until(&mut service.watch_latency(session), holds)
 }
 

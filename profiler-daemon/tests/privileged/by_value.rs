@@ -1,10 +1,10 @@
 //! Calls divided by a value against what the target says of each call.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use profiler_daemon::session::{
-    CallsByValue, Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionError, SessionInfo,
-    TargetSpec, ValueCalls,
+    CallsByValue, Capture, LatencyPicture, NewSession, Numbered, Purpose, Reason, ScopeEdit, SessionError,
+    SessionInfo, TargetSpec, ValueCalls,
 };
 use profiler_plan::values::Reading;
 use serde_json::Value;
@@ -321,7 +321,7 @@ fn an_edit_and_its_undoing_keep_what_was_divided() {
 
 /// The calls of a target that runs while a session's scope is edited, by a global variable, which can be read anywhere:
 /// the last picture, and the number of calls of `outer`.
-fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
+fn edited(scope: &str, edit: ScopeEdit) -> (Numbered<LatencyPicture>, u64) {
     let service = Service::start();
     let mut target = Fixture::start("paths", &["until-told".to_owned()]);
     let session = attach(&service, target.pid(), scope, "marked").unwrap();
@@ -433,7 +433,7 @@ fn what_cannot_be_divided_is_refused_with_a_reason() {
     let session = attach(&service, pid, "serve", "n").unwrap();
     let watching = service.handle.watch_trace(ROOT, session.name.clone());
     assert!(service.runtime.block_on(watching).is_err());
-    let picture: Arc<LatencyPicture> = service.last_latency(&session);
+    let picture: Numbered<LatencyPicture> = service.last_latency(&session);
     assert_eq!(picture.by[0].calls, 0);
     assert_eq!(target.finish().status, Some(0));
 }

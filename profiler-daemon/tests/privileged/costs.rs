@@ -1,15 +1,12 @@
 //! Flame graphs of other things than time, against the target's own account of each.
 
-use std::sync::Arc;
-
 use profiler_aggregate::ThreadId;
 use profiler_daemon::{
     kernel::{Counter, Counting, Event, Pace},
-    session::{FlamePicture, FlameTimes, Reason, SessionInfo},
+    session::{FlamePicture, FlameTimes, Numbered, Pictures, Reason, SessionInfo},
 };
 use profiler_symbolize::Grouping;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{
     disk::{Disk, NO_DIRECT_IO},
@@ -41,8 +38,8 @@ fn account(target: &mut Fixture) -> impl Fn(&str) -> u64 + use<> {
 fn end(
     service: &Service,
     session: &SessionInfo,
-    mut pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
-) -> Arc<FlamePicture> {
+    mut pictures: Pictures<FlamePicture>,
+) -> Numbered<FlamePicture> {
     service.end(session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let summary = &picture.picture.summary;

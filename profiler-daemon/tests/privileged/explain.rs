@@ -1,9 +1,10 @@
 //! What slow calls do that others do not, against a target that says why its calls are slow.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use profiler_daemon::session::{ExplainPicture, Explained, NewSession, SessionError, SessionInfo, What};
-use tokio::sync::watch;
+use profiler_daemon::session::{
+    ExplainPicture, Explained, NewSession, Pictures, SessionError, SessionInfo, What,
+};
 
 use super::{
     fixture::{Fixture, small_scale, spec},
@@ -35,16 +36,12 @@ fn explain(service: &Service, pid: u32, scope: &str) -> Result<SessionInfo, Sess
 }
 
 /// Pictures of what is found, in effect that at the session's end.
-fn watch(service: &Service, session: &SessionInfo) -> watch::Receiver<Option<Arc<ExplainPicture>>> {
+fn watch(service: &Service, session: &SessionInfo) -> Pictures<ExplainPicture> {
     watch_each(service, session, 3_600_000_000_000)
 }
 
 /// Pictures of what is found, one after each such time.
-fn watch_each(
-    service: &Service,
-    session: &SessionInfo,
-    interval_ns: u64,
-) -> watch::Receiver<Option<Arc<ExplainPicture>>> {
+fn watch_each(service: &Service, session: &SessionInfo, interval_ns: u64) -> Pictures<ExplainPicture> {
     let watching = service
         .handle
         .watch_explain(ROOT, session.name.clone(), interval_ns);

@@ -6,7 +6,6 @@ use std::{
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::Command,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,15 +14,12 @@ use profiler_daemon::{
     kernel::{Counter, Event},
     session::{
         Capture, Estimate, Estimated, ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture,
-        Looks, MoreRecords, NewSession, Purpose, RecordBatch, Recorded, SessionError, SpansPicture,
-        SyscallsPicture, TimelineBucket, TimelineRequest, TraceBatch, WaitsPicture,
+        Looks, MoreRecords, NewSession, Numbered, Pictures, Purpose, RecordBatch, Recorded, SessionError,
+        SpansPicture, SyscallsPicture, TimelineBucket, TimelineRequest, TraceBatch, WaitsPicture,
     },
 };
 use profiler_symbolize::{Frame, FrameId, Grouping};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
     admission::{OTHER_CALL, Programs, USER},
@@ -48,9 +44,6 @@ const VIEWS: [&str; 9] = [
     "timeline",
     "trace",
 ];
-
-/// A stream of pictures.
-type Pictures<P> = watch::Receiver<Option<Arc<P>>>;
 
 /// How often something was seen, by the view that showed it.
 type Seen = Vec<(&'static str, u64)>;
@@ -262,7 +255,7 @@ impl<'s> Looking<'s> {
     }
 
     /// The last picture of a view, whose session has ended.
-    fn last<P: Ends>(&self, mut pictures: Pictures<P>) -> Arc<P> {
+    fn last<P: Ends>(&self, mut pictures: Pictures<P>) -> Numbered<P> {
         self.service
             .until(&mut pictures, |picture| picture.ended().is_some())
     }

@@ -3,10 +3,7 @@
 //! The fixture's fast calls (94 of 100) compute for 1 ms in `fast_path`, its slow ones for 20 ms in
 //! `slow_path`.
 
-use std::sync::Arc;
-
-use profiler_daemon::session::{FlamePicture, SessionInfo};
-use tokio::sync::watch;
+use profiler_daemon::session::{FlamePicture, Numbered, Pictures, SessionInfo};
 
 use super::{
     fixture::{Fixture, small_scale},
@@ -31,7 +28,7 @@ fn target() -> Fixture {
 struct Looking {
     service: Service,
     session: SessionInfo,
-    pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
+    pictures: Pictures<FlamePicture>,
 }
 
 impl Looking {
@@ -47,12 +44,12 @@ impl Looking {
         }
     }
 
-    fn until(&mut self, condition: impl FnMut(&FlamePicture) -> bool) -> Arc<FlamePicture> {
+    fn until(&mut self, condition: impl FnMut(&FlamePicture) -> bool) -> Numbered<FlamePicture> {
         self.service.until(&mut self.pictures, condition)
     }
 
     /// Replaces the scope, and gives the first picture of the new one.
-    fn set(&mut self, scope: &str) -> Arc<FlamePicture> {
+    fn set(&mut self, scope: &str) -> Numbered<FlamePicture> {
         let name = self.session.name.clone();
         let set = self.service.handle.set_scope(ROOT, name, scope.to_owned());
         let info = self.service.runtime.block_on(set).unwrap();

@@ -1,9 +1,9 @@
 //! Calls of functions that are inlined, against what the target counts of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use profiler_daemon::session::{
-    Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionInfo, TargetSpec,
+    Capture, LatencyPicture, NewSession, Numbered, Purpose, Reason, ScopeEdit, SessionInfo, TargetSpec,
 };
 
 use super::{
@@ -51,7 +51,7 @@ fn run(
     build: &str,
     scopes: &[&str],
 ) -> (
-    BTreeMap<String, Arc<LatencyPicture>>,
+    BTreeMap<String, Numbered<LatencyPicture>>,
     BTreeMap<String, Truth>,
     String,
 ) {

@@ -18,13 +18,13 @@ use std::{
     fmt::Write as _,
     fs,
     ops::RangeInclusive,
-    sync::{Arc, LazyLock},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use profiler_daemon::session::{
     Capture, FlamePicture, FlameTimes, FunctionInfo, LatencyPicture, Library, MoreRecords, NewSession,
-    Purpose, RecordBatch, SessionError, TargetSpec, TraceBatch, TracedHit, list_functions,
+    Numbered, Purpose, RecordBatch, SessionError, TargetSpec, TraceBatch, TracedHit, list_functions,
 };
 use profiler_symbolize::Grouping;
 use profiler_testkit::{Random, has_program, skipped};
@@ -74,11 +74,11 @@ struct Seen {
     /// The target stood still at both, and no call of it was seen before or after.
     begin_ns: u64,
     end_ns: u64,
-    latency: Arc<LatencyPicture>,
+    latency: Numbered<LatencyPicture>,
     /// Of time on the CPU.
-    flame: Arc<FlamePicture>,
+    flame: Numbered<FlamePicture>,
     /// Of time off it.
-    off_cpu: Arc<FlamePicture>,
+    off_cpu: Numbered<FlamePicture>,
     records: Vec<RecordBatch>,
     warnings: Vec<String>,
     /// A function's entry is looked at behind its first instruction.
@@ -164,9 +164,11 @@ fn look(service: &Service, pid: u32, asked: Asked, scope: String) -> Result<Seen
     let mut batches = service.runtime.block_on(watching)?;
     let begin_ns = now_ns();
     drop(stopped);
+    let mut pictures = 0;
     service.until(&mut latency, |picture| {
+        pictures += 1;
         let calls: u64 = picture.functions.iter().map(ended).sum();
-        calls >= CALLS || picture.seq >= PICTURES
+        calls >= CALLS || pictures >= PICTURES
     });
     let stopped = Stopped::new(pid);
     let end_ns = now_ns();

@@ -1,9 +1,10 @@
 //! Scopes that ask what calls return, against what the target says its calls returned.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use profiler_daemon::session::{
-    Capture, ExitMethod, FlamePicture, NewSession, Purpose, SessionError, SessionInfo, TimelineRequest,
+    Capture, ExitMethod, FlamePicture, NewSession, Numbered, Pictures, Purpose, SessionError, SessionInfo,
+    TimelineRequest,
 };
 use profiler_plan::values::Reading;
 use profiler_symbolize::Grouping;
@@ -134,11 +135,8 @@ fn calls_are_counted_by_what_they_return() {
 /// The last flame graph of a session.
 fn drawn(
     service: &Service,
-    (session, mut pictures): (
-        SessionInfo,
-        tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>,
-    ),
-) -> Arc<FlamePicture> {
+    (session, mut pictures): (SessionInfo, Pictures<FlamePicture>),
+) -> Numbered<FlamePicture> {
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let summary = picture.picture.summary;

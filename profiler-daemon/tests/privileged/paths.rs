@@ -1,9 +1,9 @@
 //! Scopes of several steps against what the target says was inside what.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use profiler_daemon::session::{
-    Capture, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo, TraceBatch,
+    Capture, LatencyPicture, NewSession, Numbered, Purpose, ScopeEdit, SessionInfo, TraceBatch,
 };
 use serde_json::Value;
 
@@ -78,12 +78,12 @@ fn agrees(what: &str, ours: u64, truth: u64, unsure: u64) {
     );
 }
 
-fn calls(picture: &Arc<LatencyPicture>, name: &str) -> u64 {
+fn calls(picture: &Numbered<LatencyPicture>, name: &str) -> u64 {
     calls_after(0, picture, name)
 }
 
 /// The same where the scope was edited so often.
-fn calls_after(edits: u64, picture: &Arc<LatencyPicture>, name: &str) -> u64 {
+fn calls_after(edits: u64, picture: &Numbered<LatencyPicture>, name: &str) -> u64 {
     let lost = |is_meant: fn(&str) -> bool| {
         let lost = picture.lost.iter().filter(|(reason, _)| is_meant(reason));
         lost.map(|(_, count)| count).sum::<u64>()
@@ -164,7 +164,7 @@ fn calls_are_timed_where_they_are_made() {
     target.say("go");
     let (Truth { all, slow, unsure }, target) = finish(target);
     let [behind, jumped, of_slow, inner, outer] = sessions.map(|session| service.last_latency(&session));
-    let only = |picture: &Arc<LatencyPicture>| (*picture.functions.first().unwrap()).clone();
+    let only = |picture: &Numbered<LatencyPicture>| (*picture.functions.first().unwrap()).clone();
     for seen in [&behind, &jumped, &of_slow, &inner, &outer] {
         let only = only(seen);
         println!(

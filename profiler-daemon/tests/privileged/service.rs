@@ -2,7 +2,7 @@
 
 use std::{
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -10,15 +10,12 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, SpansPicture, SpansRequest, SyscallsPicture,
-        TargetSpec, TimelineBucket, TimelineRequest, WaitsPicture,
+        LatencyPicture, NewSession, Numbered, Pictures, SessionError, SessionInfo, SpansPicture,
+        SpansRequest, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, WaitsPicture,
     },
 };
 use profiler_symbolize::Grouping;
-use tokio::{
-    runtime::Runtime,
-    sync::{mpsc, watch},
-};
+use tokio::{runtime::Runtime, sync::mpsc};
 
 /// The caller of every test.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -199,17 +196,13 @@ impl Service {
             .unwrap();
     }
 
-    pub fn watch_latency(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<LatencyPicture>>> {
+    pub fn watch_latency(&self, session: &SessionInfo) -> Pictures<LatencyPicture> {
         self.runtime
             .block_on(self.handle.watch_latency(ROOT, session.name.clone(), INTERVAL_NS))
             .unwrap()
     }
 
-    pub fn watch_syscalls(
-        &self,
-        session: &SessionInfo,
-        by: Grouping,
-    ) -> watch::Receiver<Option<Arc<SyscallsPicture>>> {
+    pub fn watch_syscalls(&self, session: &SessionInfo, by: Grouping) -> Pictures<SyscallsPicture> {
         self.runtime
             .block_on(
                 self.handle
@@ -218,15 +211,11 @@ impl Service {
             .unwrap()
     }
 
-    pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+    pub fn watch_flame(&self, session: &SessionInfo) -> Pictures<FlamePicture> {
         self.watch_flame_by(session, Grouping::Function)
     }
 
-    pub fn watch_flame_by(
-        &self,
-        session: &SessionInfo,
-        by: Grouping,
-    ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+    pub fn watch_flame_by(&self, session: &SessionInfo, by: Grouping) -> Pictures<FlamePicture> {
         self.watch_flame_of(session, by, FlameTimes::OnCpu)
     }
 
@@ -235,7 +224,7 @@ impl Service {
         session: &SessionInfo,
         by: Grouping,
         times: FlameTimes,
-    ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+    ) -> Pictures<FlamePicture> {
         let request = FlameRequest {
             difference: true,
             ..FlameRequest::of(by, Some(times))
@@ -251,7 +240,7 @@ impl Service {
         &self,
         session: &SessionInfo,
         times: FlameTimes,
-    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    ) -> Result<Pictures<FlamePicture>, SessionError> {
         let request = FlameRequest {
             waits: true,
             ..FlameRequest::of(Grouping::Function, Some(times))
@@ -262,25 +251,17 @@ impl Service {
         self.runtime.block_on(watch)
     }
 
-    pub fn watch_spans(
-        &self,
-        session: &SessionInfo,
-        number: usize,
-    ) -> watch::Receiver<Option<Arc<SpansPicture>>> {
+    pub fn watch_spans(&self, session: &SessionInfo, number: usize) -> Pictures<SpansPicture> {
         self.watch_spans_as(session, slowest(number))
     }
 
-    pub fn watch_spans_as(
-        &self,
-        session: &SessionInfo,
-        request: SpansRequest,
-    ) -> watch::Receiver<Option<Arc<SpansPicture>>> {
+    pub fn watch_spans_as(&self, session: &SessionInfo, request: SpansRequest) -> Pictures<SpansPicture> {
         let name = session.name.clone();
         let watching = self.handle.watch_spans(ROOT, name, 100_000_000, request);
         self.runtime.block_on(watching).unwrap()
     }
 
-    pub fn watch_waits(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<WaitsPicture>>> {
+    pub fn watch_waits(&self, session: &SessionInfo) -> Pictures<WaitsPicture> {
         let watch = self.handle.watch_waits(ROOT, session.name.clone(), INTERVAL_NS);
         self.runtime.block_on(watch).unwrap()
     }
@@ -297,9 +278,9 @@ impl Service {
     /// The first picture from now on that fulfils a condition.
     pub fn until<P: Ends>(
         &self,
-        pictures: &mut watch::Receiver<Option<Arc<P>>>,
+        pictures: &mut Pictures<P>,
         mut condition: impl FnMut(&P) -> bool,
-    ) -> Arc<P> {
+    ) -> Numbered<P> {
         self.runtime.block_on(async {
             tokio::time::timeout(PATIENCE, async {
                 loop {
@@ -320,7 +301,7 @@ impl Service {
     }
 
     /// Ends a session and gives its last histograms.
-    pub fn last_latency(&self, session: &SessionInfo) -> Arc<LatencyPicture> {
+    pub fn last_latency(&self, session: &SessionInfo) -> Numbered<LatencyPicture> {
         let mut pictures = self.watch_latency(session);
         self.end(session);
         self.until(&mut pictures, |picture| picture.ended.is_some())

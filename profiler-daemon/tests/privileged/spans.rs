@@ -6,10 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_daemon::session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture};
+use profiler_daemon::session::{Capture, NewSession, Numbered, Purpose, SessionInfo, SlowSpan, SpansPicture};
 use profiler_plan::values::Reading;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
@@ -22,7 +21,7 @@ impl Ends for SpansPicture {
     }
 }
 
-type Pictures = watch::Receiver<Option<Arc<SpansPicture>>>;
+type Pictures = profiler_daemon::session::Pictures<SpansPicture>;
 
 /// Attaches a scope, with a value read where each call begins.
 fn watch_at(
@@ -58,7 +57,7 @@ fn watch(service: &Service, pid: u32, scope: &str, print: &str, wanted: usize) -
 }
 
 /// Ends a session and gives the last picture.
-fn last(service: &Service, (session, mut pictures): (SessionInfo, Pictures)) -> Arc<SpansPicture> {
+fn last(service: &Service, (session, mut pictures): (SessionInfo, Pictures)) -> Numbered<SpansPicture> {
     service.end(&session);
     service.until(&mut pictures, |picture| picture.ended.is_some())
 }

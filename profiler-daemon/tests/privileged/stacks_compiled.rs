@@ -1,9 +1,8 @@
 //! Stacks in code that is made while its process is sampled: walked by frame pointer, named by a perf map.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use profiler_daemon::session::FlamePicture;
-use tokio::sync::watch;
+use profiler_daemon::session::{FlamePicture, Pictures};
 
 use super::{
     fixture::Fixture,
@@ -21,7 +20,7 @@ const ENOUGH: u64 = 300;
 struct Compiled {
     service: Service,
     target: Fixture,
-    pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
+    pictures: Pictures<FlamePicture>,
 }
 
 /// Samples by their stack from `early` or `settled` on.

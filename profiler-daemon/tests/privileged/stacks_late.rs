@@ -1,10 +1,7 @@
 //! Stacks in libraries that come and go while their process is sampled.
 
-use std::sync::Arc;
-
-use profiler_daemon::session::FlamePicture;
+use profiler_daemon::session::{FlamePicture, Pictures};
 use profiler_symbolize::Frame;
-use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale},
@@ -79,7 +76,7 @@ fn truth(leaves: &[&str]) -> Truth {
 struct Late {
     service: Service,
     target: Fixture,
-    pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
+    pictures: Pictures<FlamePicture>,
 }
 
 impl Late {

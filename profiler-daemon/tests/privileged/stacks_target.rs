@@ -1,9 +1,6 @@
 //! A fixture that is sampled for its stacks.
 
-use std::sync::Arc;
-
-use profiler_daemon::session::{ExitMethod, FlamePicture, SessionInfo};
-use tokio::sync::watch;
+use profiler_daemon::session::{ExitMethod, FlamePicture, Pictures, SessionInfo};
 
 use super::{
     fixture::{Fixture, small_scale},
@@ -32,7 +29,7 @@ pub const EMULATED: &str = "not in an emulated machine";
 pub struct Target {
     pub service: Service,
     pub process: Fixture,
-    pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
+    pictures: Pictures<FlamePicture>,
     sessions: Vec<SessionInfo>,
 }
 

@@ -1,16 +1,13 @@
 //! System calls, against a target that counts its own.
 
-use std::sync::Arc;
-
 use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_daemon::{
     abi,
     kernel::CallNumber,
-    session::{Reason, SessionInfo, SyscallsPicture},
+    session::{Numbered, Reason, SessionInfo, SyscallsPicture},
 };
 use profiler_symbolize::{FrameId, Grouping};
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
@@ -133,10 +130,10 @@ fn all_shown(picture: &SyscallsPicture, name: &str, made: u64) -> bool {
 }
 
 /// A session's stream of pictures.
-type Pictures = watch::Receiver<Option<Arc<SyscallsPicture>>>;
+type Pictures = profiler_daemon::session::Pictures<SyscallsPicture>;
 
 /// Ends a session; the last of its pictures.
-fn last(service: &Service, (session, pictures): &mut (SessionInfo, Pictures)) -> Arc<SyscallsPicture> {
+fn last(service: &Service, (session, pictures): &mut (SessionInfo, Pictures)) -> Numbered<SyscallsPicture> {
     service.end(session);
     service.until(pictures, |picture| picture.ended.is_some())
 }

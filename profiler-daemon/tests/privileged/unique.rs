@@ -1,15 +1,14 @@
 //! What is touched counts once: pages and blocks, against what the target itself knows.
 
-use std::sync::Arc;
-
 use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel::{Event, Pace},
-    session::{FlamePicture, FlameRequest, FlameTimes, Reason, ScopeEdit, SessionError, SessionInfo},
+    session::{
+        FlamePicture, FlameRequest, FlameTimes, Numbered, Reason, ScopeEdit, SessionError, SessionInfo,
+    },
 };
 use profiler_symbolize::Grouping;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{
     disk::{Disk, NO_DIRECT_IO},
@@ -31,7 +30,7 @@ fn faults() -> Event {
     Event::parse("page-faults", None, 99).unwrap()
 }
 
-type Pictures = watch::Receiver<Option<Arc<FlamePicture>>>;
+type Pictures = profiler_daemon::session::Pictures<FlamePicture>;
 
 fn watch(service: &Service, session: &SessionInfo, request: FlameRequest) -> Result<Pictures, SessionError> {
     let name = session.name.clone();
@@ -39,7 +38,7 @@ fn watch(service: &Service, session: &SessionInfo, request: FlameRequest) -> Res
     service.runtime.block_on(watch)
 }
 
-fn end(service: &Service, session: &SessionInfo, mut pictures: Pictures) -> Arc<FlamePicture> {
+fn end(service: &Service, session: &SessionInfo, mut pictures: Pictures) -> Numbered<FlamePicture> {
     service.end(session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let summary = &picture.picture.summary;

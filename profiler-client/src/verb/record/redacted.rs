@@ -200,6 +200,14 @@ mod tests {
             name: "parse@\"secret/a.c\":3".to_owned(),
             ..Default::default()
         };
+        let step = |text: &str, function| v1::RecordedStep {
+            text: text.to_owned(),
+            functions: vec![v1::RecordedFunction {
+                function: Some(function),
+                ..Default::default()
+            }],
+            gates: 0,
+        };
         let frame = |id, function: &str, module: &str| v1::Frame {
             id,
             function: function.to_owned(),
@@ -210,24 +218,7 @@ mod tests {
         let mut message = v1::WatchRecordsResponse {
             scope: Some(v1::RecordedScope {
                 text: "handle/\"/home/secret/src/a.c\":3".to_owned(),
-                steps: vec![
-                    v1::RecordedStep {
-                        text: "handle".to_owned(),
-                        functions: vec![v1::RecordedFunction {
-                            function: Some(function),
-                            ..Default::default()
-                        }],
-                        gates: 0,
-                    },
-                    v1::RecordedStep {
-                        text: "parse@\"secret/a.c\":3".to_owned(),
-                        functions: vec![v1::RecordedFunction {
-                            function: Some(call),
-                            ..Default::default()
-                        }],
-                        gates: 0,
-                    },
-                ],
+                steps: vec![step("handle", function), step("parse@\"secret/a.c\":3", call)],
                 warnings: vec!["/home/secret/bin/server has no symbols".to_owned()],
                 places: vec![v1::RecordedPlace {
                     place: Some(v1::TracedPlace {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     kernel::{Event, EventCounts, Key, Pace},
-    session::{AskedPace, AtEvent, EventReading, RecordedAtEvent},
+    session::{AskedPace, AtEvent, EventReading, Numbered, RecordedAtEvent},
 };
 
 fn event(name: &str) -> Event {
@@ -85,7 +85,7 @@ fn with_faults(batches: usize, pace: Pace) -> Vec<RecordBatch> {
     all
 }
 
-fn drawn(replay: &Replay, scope: &str, request: FlameRequest) -> Result<Arc<FlamePicture>, String> {
+fn drawn(replay: &Replay, scope: &str, request: FlameRequest) -> Result<Numbered<FlamePicture>, String> {
     let session = replay.session(scope, 0, u64::MAX)?;
     replay.flame_of(&session, request)
 }

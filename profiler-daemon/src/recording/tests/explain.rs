@@ -10,7 +10,8 @@ use super::*;
 use crate::{
     kernel::HitCounts,
     session::{
-        ExplainPicture, HitReading, RecordedLook, RecordedPlace, RecordedReached, RecordedWait, TracedPlace,
+        ExplainPicture, HitReading, Numbered, RecordedLook, RecordedPlace, RecordedReached, RecordedWait,
+        TracedPlace,
     },
 };
 
@@ -18,7 +19,7 @@ use crate::{
 const LINES: [ProbeId; 2] = [ProbeId(8), ProbeId(9)];
 
 impl Replay {
-    fn explain(&self, scope: &str, begin_ns: u64, end_ns: u64) -> Result<Arc<ExplainPicture>, String> {
+    fn explain(&self, scope: &str, begin_ns: u64, end_ns: u64) -> Result<Numbered<ExplainPicture>, String> {
         let session = self.session(scope, begin_ns, end_ns)?;
         let watch = self.handle.watch_explain(ROOT, session, 1);
         let pictures = self.runtime.block_on(watch).map_err(|error| error.to_string())?;

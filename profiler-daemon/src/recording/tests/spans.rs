@@ -3,10 +3,10 @@
 use profiler_plan::values::{Reading, Value};
 
 use super::*;
-use crate::session::{SlowSpan, SpansPicture, SpansRequest};
+use crate::session::{Numbered, SlowSpan, SpansPicture, SpansRequest};
 
 impl Replay {
-    fn spans(&self, session: &str, number: usize, waits: bool) -> Result<Arc<SpansPicture>, String> {
+    fn spans(&self, session: &str, number: usize, waits: bool) -> Result<Numbered<SpansPicture>, String> {
         let request = SpansRequest {
             number,
             waits,

@@ -7,7 +7,7 @@ use profiler_aggregate::system_calls::{Counted, SystemCalls};
 use super::*;
 use crate::{
     kernel::CallNumber,
-    session::{RecordedCalls, RecordedTurn, SyscallsPicture, UNNAMED},
+    session::{Numbered, RecordedCalls, RecordedTurn, SyscallsPicture, UNNAMED},
 };
 
 const READ: CallNumber = CallNumber {
@@ -83,14 +83,14 @@ pub fn turn(target: &Target, from_ns: u64, to_ns: u64) -> RecordedTurn {
 }
 
 impl Replay {
-    pub fn syscalls(&self, session: &str, by: Grouping) -> Result<Arc<SyscallsPicture>, String> {
+    pub fn syscalls(&self, session: &str, by: Grouping) -> Result<Numbered<SyscallsPicture>, String> {
         let watch = self.handle.watch_syscalls(ROOT, session.to_owned(), 1, by);
         let pictures = self.runtime.block_on(watch).map_err(|error| error.to_string())?;
         let picture = pictures.borrow().clone();
         Ok(picture.unwrap())
     }
 
-    fn syscalls_of(&self, begin_ns: u64, end_ns: u64) -> Result<Arc<SyscallsPicture>, String> {
+    fn syscalls_of(&self, begin_ns: u64, end_ns: u64) -> Result<Numbered<SyscallsPicture>, String> {
         let session = self.session("", begin_ns, end_ns)?;
         self.syscalls(&session, Grouping::Function)
     }

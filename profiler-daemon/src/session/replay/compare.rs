@@ -7,13 +7,13 @@ use std::{
 
 use profiler_aggregate::calltree::{FrameId, NodeId};
 use profiler_symbolize::{Frame, Grouping};
-use tokio::sync::watch;
 
 use super::{
     super::{
         ending::Ending,
         error::{Reason, SessionError},
         picture::{FlamePicture, FlameRequest, FunctionInfo, Losses},
+        watchers::{self, Pictures},
     },
     begun::Begun,
     play::Played,
@@ -70,7 +70,7 @@ pub fn picture(
     mut after: Played,
     mut before: Played,
     request: FlameRequest,
-) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+) -> Result<Pictures<FlamePicture>, SessionError> {
     let [variant, variant_before] = [&after, &before].map(|played| played.variant(request));
     let (times, times_before) = (variant.kind.times, variant_before.kind.times);
     let other_builds = other_builds(&after.frames, &before.frames);
@@ -114,7 +114,6 @@ pub fn picture(
         ));
     }
     let picture = FlamePicture {
-        seq: 0,
         scope: after.scope,
         by: variant.kind.by,
         times,
@@ -128,10 +127,7 @@ pub fn picture(
         cost: after.cost,
         ended: Some(ended),
     };
-    // What is sent is new to who watches, as a first value would not be.
-    let (sender, receiver) = watch::channel(None);
-    sender.send_replace(Some(Arc::new(picture)));
-    Ok(receiver)
+    Ok(watchers::single(picture))
 }
 
 /// Adds what else was lost.

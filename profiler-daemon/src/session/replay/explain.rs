@@ -3,10 +3,7 @@
 //! All calls were counted. One whose end was not recorded was in no sample and never left the CPU, which is as much as is known of
 //! a recorded one without: it is compared as such, so that those which were recorded do not stand for all.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
 use profiler_aggregate::{
     ThreadId,
@@ -24,7 +21,6 @@ use profiler_common::{
 use profiler_plan::values::{Reading, Value};
 use profiler_scope::Scope;
 use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Word, demangle};
-use tokio::sync::watch;
 
 use super::{
     super::{
@@ -41,7 +37,7 @@ use super::{
         span_losses::{OwnLosses, SpanLosses},
         spans::{WAITS_OVER_DURATION, inside_left_out, values_left_out},
         symbols::{NamedWait, waiting},
-        watchers::Watchers,
+        watchers::{self, Pictures},
     },
     asked::{self, AskedStep},
     begun::{self, nothing},
@@ -79,7 +75,7 @@ pub fn explain(
     asked: Option<&Scope>,
     part: Part,
     is_awaited: &dyn Fn() -> bool,
-) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+) -> Result<Pictures<ExplainPicture>, SessionError> {
     let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
@@ -175,11 +171,7 @@ impl Playing<'_> {
         true
     }
 
-    fn picture(
-        self,
-        begin_ns: u64,
-        frames: &[Frame],
-    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+    fn picture(self, begin_ns: u64, frames: &[Frame]) -> Result<Pictures<ExplainPicture>, SessionError> {
         if let Some(error) = self.taken.failed {
             return Err(error);
         }
@@ -202,10 +194,7 @@ impl Playing<'_> {
         });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
         let picture = explained.picture(frames, lost, taken.cost, taken.ending(begin_ns));
-        Ok(Watchers::single((), |(), seq| ExplainPicture {
-            seq,
-            ..picture.clone()
-        }))
+        Ok(watchers::single(picture))
     }
 }
 
@@ -661,7 +650,6 @@ impl Explaining {
             self.left_out.push(("who ended waits".to_owned(), how));
         }
         ExplainPicture {
-            seq: 0,
             scope: self.scope.to_string().into(),
             threshold_ns: division.slow_from_ns().filter(|_| !division.warming),
             threshold_of_all_ns: of_all.slow_from_ns().filter(|_| !of_all.warming),

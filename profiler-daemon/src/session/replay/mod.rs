@@ -59,7 +59,6 @@ use std::{
 use profiler_recording::{Cut, MAX_CHUNKS};
 use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
-use tokio::sync::watch;
 
 pub use self::asked::AskedStep;
 #[cfg(test)]
@@ -83,7 +82,7 @@ use super::{
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
-    watchers::Watchers,
+    watchers::{self, Pictures},
 };
 pub use summed::{SummedSteps, of as summed_steps};
 
@@ -457,15 +456,11 @@ impl Player {
         &mut self,
         name: &str,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
+    ) -> Result<Pictures<LatencyPicture>, SessionError> {
         let (scope, part) = self.part_of(name, "latency")?;
         let scope = scope.as_ref();
         let mut played = play::play(&mut self.recording, scope, part, Question::Latency, is_awaited)?;
-        let picture = played.latency()?;
-        Ok(Watchers::single((), |(), seq| LatencyPicture {
-            seq,
-            ..picture.clone()
-        }))
+        Ok(watchers::single(played.latency()?))
     }
 
     /// The hits of a session.
@@ -510,7 +505,7 @@ impl Player {
         &mut self,
         name: &str,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+    ) -> Result<Pictures<WaitsPicture>, SessionError> {
         let (scope, part) = self.part_of(name, "waits")?;
         waits::waits(&mut self.recording, scope.as_ref(), part, is_awaited)
     }
@@ -524,7 +519,7 @@ impl Player {
         name: &str,
         by: Grouping,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+    ) -> Result<Pictures<SyscallsPicture>, SessionError> {
         let (scope, part) = self.part_of(name, "system calls")?;
         syscalls::syscalls(&mut self.recording, scope.as_ref(), part, by, is_awaited)
     }
@@ -537,7 +532,7 @@ impl Player {
         &mut self,
         name: &str,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+    ) -> Result<Pictures<ExplainPicture>, SessionError> {
         let (scope, part) = self.part_of(name, "explanation")?;
         explain::explain(&mut self.recording, scope.as_ref(), part, is_awaited)
     }
@@ -551,7 +546,7 @@ impl Player {
         name: &str,
         request: SpansRequest,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+    ) -> Result<Pictures<SpansPicture>, SessionError> {
         if request.system_calls {
             let message = "recordings have how many system calls were made in a quarter of a second, by all calls together, and not \
                            which call made them: leave --syscalls out; `profiler syscalls --from` shows those of all calls";
@@ -596,7 +591,7 @@ impl Player {
         name: &str,
         request: FlameRequest,
         is_awaited: &dyn Fn() -> bool,
-    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    ) -> Result<Pictures<FlamePicture>, SessionError> {
         let Replayed { scope, parts, .. } = self.session(name)?;
         let (scope, Parts { of: part, before }) = (scope.clone(), *parts);
         request.check()?;

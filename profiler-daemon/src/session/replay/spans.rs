@@ -15,7 +15,6 @@ use profiler_aggregate::{
     waits::{Wait, Waker},
 };
 use profiler_common::{probe::ProbeId, record::SpanEnd};
-use tokio::sync::watch;
 
 use super::{
     super::{
@@ -31,7 +30,7 @@ use super::{
         symbols::{Dropped, Named},
         trace::ThreadName,
         waits::{Pids, of_target},
-        watchers::Watchers,
+        watchers::{self, Pictures},
     },
     asked::AskedStep,
     hits::values,
@@ -190,7 +189,7 @@ impl Played {
     ///
     /// # Errors
     /// Where they were not asked for.
-    pub fn slowest(mut self) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+    pub fn slowest(mut self) -> Result<Pictures<SpansPicture>, SessionError> {
         let mut slowest = self
             .spans
             .take()
@@ -225,9 +224,7 @@ impl Played {
         picture.threshold_ns = slowest.spans.recorded_from_ns(now_ns);
         picture.ended = Some(Ending::other(self.end_of_slowest(&slowest, &picture)));
         picture.thread_names = Some(self.names_of(&picture.spans));
-        Ok(Watchers::single(request, |request, seq| {
-            picture.of_stream(request, seq)
-        }))
+        Ok(watchers::single(picture.of_stream(request)))
     }
 
     /// Why nothing more is shown, and what of the calls was not recorded.

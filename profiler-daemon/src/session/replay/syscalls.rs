@@ -8,7 +8,6 @@ use std::{
 use profiler_aggregate::system_calls::{MAX_ROWS, NO_STACK, SystemCalls};
 use profiler_scope::{Scope, Step};
 use profiler_symbolize::{FrameId, Frames, Grouping, Stacks};
-use tokio::sync::watch;
 
 use super::{
     super::{
@@ -19,7 +18,7 @@ use super::{
         span_losses::OwnLosses,
         state::views::{syscalls::SYSCALLS, unknown::refuse_unknown},
         system_calls::{STACKS_FULL, SyscallsPicture},
-        watchers::Watchers,
+        watchers::{self, Pictures},
     },
     asked::{self, AskedStep},
     begun::{self, nothing},
@@ -48,7 +47,7 @@ pub fn syscalls(
     part: Part,
     by: Grouping,
     is_awaited: &dyn Fn() -> bool,
-) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+) -> Result<Pictures<SyscallsPicture>, SessionError> {
     let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
@@ -226,7 +225,7 @@ impl Playing<'_> {
         whole: bool,
         scope: &Arc<str>,
         frames: &Frames,
-    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+    ) -> Result<Pictures<SyscallsPicture>, SessionError> {
         let Self { taken, turns, .. } = &self;
         if let Some(error) = self.taken.failed {
             return Err(error);
@@ -265,7 +264,6 @@ impl Playing<'_> {
         lost.extend(OwnLosses::of_counters(|name| taken.counted(name)).by_reason());
         lost.retain(|_, count| *count > 0);
         let picture = SyscallsPicture {
-            seq: 0,
             scope: Arc::clone(scope),
             by: turns.by,
             frames: Arc::new(frames.table().to_vec()),
@@ -276,9 +274,6 @@ impl Playing<'_> {
             cost: taken.cost,
             ended: Some(Ending::other(ended.concat())),
         };
-        Ok(Watchers::single((), |(), seq| SyscallsPicture {
-            seq,
-            ..picture.clone()
-        }))
+        Ok(watchers::single(picture))
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use profiler_scope::{Scope, Step};
 use profiler_symbolize::Frames;
-use tokio::sync::watch;
 
 use super::{
     super::{
@@ -17,7 +16,7 @@ use super::{
         state::views::{unknown::refuse_unknown, waits::WAITS},
         symbols::Dropped,
         waits::{Pids, WaitsPicture, WatchedWaits},
-        watchers::Watchers,
+        watchers::{self, Pictures},
     },
     asked::{self, AskedStep},
     begun::{self, nothing},
@@ -37,7 +36,7 @@ pub fn waits(
     asked: Option<&Scope>,
     part: Part,
     is_awaited: &dyn Fn() -> bool,
-) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+) -> Result<Pictures<WaitsPicture>, SessionError> {
     let begun = begun::begin(recording, asked, part)?;
     let begin_ns = recording.begin_ns();
     let mut playing = Playing {
@@ -150,7 +149,7 @@ impl Playing<'_> {
         begin_ns: u64,
         scope: &Arc<str>,
         frames: &Frames,
-    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+    ) -> Result<Pictures<WaitsPicture>, SessionError> {
         if let Some(error) = self.taken.failed {
             return Err(error);
         }
@@ -173,9 +172,6 @@ impl Playing<'_> {
             ended: Some(&ended),
         };
         let picture = watched.picture(&moment, Sampling::of_counters(counted));
-        Ok(Watchers::single((), |(), seq| WaitsPicture {
-            seq,
-            ..picture.clone()
-        }))
+        Ok(watchers::single(picture))
     }
 }

@@ -159,8 +159,6 @@ pub struct SpansRequest {
 /// The slowest calls of a session.
 #[derive(Clone, Debug)]
 pub struct SpansPicture {
-    /// Number of the picture within its stream.
-    pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// Slowest first.
@@ -195,7 +193,6 @@ impl SpansPicture {
         moment: &Moment<'_>,
     ) -> Self {
         Self {
-            seq: 0,
             scope: Arc::clone(moment.scope),
             spans: Vec::new(),
             frames: Arc::clone(moment.frames),
@@ -212,10 +209,9 @@ impl SpansPicture {
     }
 
     /// It as one of a stream, which has asked for this.
-    pub(in crate::session) fn of_stream(&self, request: SpansRequest, seq: u64) -> Self {
+    pub(in crate::session) fn of_stream(&self, request: SpansRequest) -> Self {
         let spans = self.spans.iter().take(request.number).cloned().collect();
         Self {
-            seq,
             spans,
             ..self.clone()
         }

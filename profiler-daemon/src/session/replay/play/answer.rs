@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use profiler_aggregate::threshold::Band;
 use profiler_scope::Scope;
-use tokio::sync::watch;
 
 use super::{
     super::{
@@ -19,7 +18,7 @@ use super::{
             state::read::join_losses,
             symbols::Dropped,
             trace::{Around, TraceLosses},
-            watchers::Watchers,
+            watchers::{Pictures, Watchers},
         },
         asked,
         begun::scope_of,
@@ -133,7 +132,6 @@ impl Played {
             )
         })?;
         Ok(LatencyPicture {
-            seq: 0,
             scope: Arc::clone(&self.scope),
             functions: last.functions.pictures(&self.counts, self.now_ns),
             by: Vec::new(),
@@ -197,10 +195,7 @@ impl Played {
     ///
     /// # Errors
     /// Where none was asked for.
-    pub fn flame(
-        &mut self,
-        request: FlameRequest,
-    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    pub fn flame(&mut self, request: FlameRequest) -> Result<Pictures<FlamePicture>, SessionError> {
         let variant = self.variant(request);
         let sampling = self.sampling();
         let mut also_lost = self.dropped_samples(variant.kind.times);

@@ -6,7 +6,6 @@ use profiler_aggregate::threshold::divide;
 use profiler_common::layout::bucket_of;
 use profiler_scope::Step;
 use profiler_symbolize::demangle;
-use tokio::sync::watch;
 
 use super::{FIRST_NS, Live, Tick, View};
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
         sampling::Sampling,
         state::Session,
         symbols::Dropped,
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -35,7 +34,7 @@ pub struct Explain {
 }
 
 impl View for Explain {
-    type Stream = watch::Receiver<Option<Arc<ExplainPicture>>>;
+    type Stream = Pictures<ExplainPicture>;
 
     const NAME: &'static str = "explanation";
 
@@ -87,12 +86,7 @@ impl View for Explain {
             return;
         };
         let streams = &mut session.streams.explain;
-        streams.publish(tick.now_ns, tick.is_last(), |(), seq| {
-            Some(ExplainPicture {
-                seq,
-                ..picture.clone()
-            })
-        });
+        streams.publish(tick.now_ns, tick.is_last(), |()| Some(picture.clone()));
     }
 }
 
@@ -106,7 +100,7 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+    ) -> Result<Pictures<ExplainPicture>, SessionError> {
         self.watch(caller, name, Explain { interval_ns }).await
     }
 }
@@ -206,7 +200,6 @@ impl Session {
             ));
         }
         Some(ExplainPicture {
-            seq: 0,
             scope: Arc::clone(&self.scope_text),
             threshold_ns: division.slow_from_ns().filter(|_| !division.warming),
             threshold_of_all_ns: of_all.slow_from_ns().filter(|_| !of_all.warming),

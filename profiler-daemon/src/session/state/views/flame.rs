@@ -7,7 +7,6 @@ use std::{
 
 use profiler_scope::Step;
 use profiler_symbolize::Grouping;
-use tokio::sync::watch;
 
 use super::{
     At, Live, Renewed, Tick, View,
@@ -27,7 +26,7 @@ use crate::{
         sampling::{SampleCounts, Sampling},
         state::Session,
         symbols::{Dropped, Wanted},
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -45,7 +44,7 @@ pub struct Flame {
 }
 
 impl View for Flame {
-    type Stream = watch::Receiver<Option<Arc<FlamePicture>>>;
+    type Stream = Pictures<FlamePicture>;
 
     const NAME: &'static str = "flame graph";
     const IS_SAMPLED: bool = true;
@@ -166,7 +165,7 @@ impl Handle {
         name: String,
         interval_ns: u64,
         request: FlameRequest,
-    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    ) -> Result<Pictures<FlamePicture>, SessionError> {
         self.watch(caller, name, Flame { interval_ns, request }).await
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use profiler_scope::Place;
-use tokio::sync::watch;
 
 use super::{FIRST_NS, Live, Tick, View};
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
         picture::{LatencyPicture, Losses},
         replay::Player,
         state::{Session, read::join_losses},
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -25,7 +24,7 @@ pub struct Latency {
 }
 
 impl View for Latency {
-    type Stream = watch::Receiver<Option<Arc<LatencyPicture>>>;
+    type Stream = Pictures<LatencyPicture>;
 
     const NAME: &'static str = "latency";
 
@@ -78,9 +77,8 @@ impl View for Latency {
             .chain(join_losses(session.dropped))
             .collect();
         let streams = &mut session.streams.latency;
-        streams.publish(now_ns, tick.is_last(), |(), seq| {
+        streams.publish(now_ns, tick.is_last(), |()| {
             Some(LatencyPicture {
-                seq,
                 scope: Arc::clone(&session.scope_text),
                 functions: functions.clone(),
                 by: by.clone(),
@@ -102,7 +100,7 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
+    ) -> Result<Pictures<LatencyPicture>, SessionError> {
         self.watch(caller, name, Latency { interval_ns }).await
     }
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use profiler_aggregate::histogram::Histogram;
-use tokio::sync::watch;
 
 use super::{At, FIRST_NS, Live, Renewed, Tick, View};
 use crate::{
@@ -20,7 +19,7 @@ use crate::{
         spans::{self, Layout, SpansPicture, SpansRequest},
         state::{Session, read::join_losses},
         symbols::{Dropped, Wanted},
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -31,7 +30,7 @@ pub struct Spans {
 }
 
 impl View for Spans {
-    type Stream = watch::Receiver<Option<Arc<SpansPicture>>>;
+    type Stream = Pictures<SpansPicture>;
 
     const NAME: &'static str = "slowest calls";
     const IS_SAMPLED: bool = true;
@@ -109,8 +108,8 @@ impl View for Spans {
         let (scope, own) = (Arc::clone(&session.scope_text), session.own_losses());
         let picture = session.spans_picture(tick.engine, &tick.moment(&scope, &own));
         let streams = &mut session.streams.spans;
-        streams.publish(tick.now_ns, tick.is_last(), |request, seq| {
-            Some(picture.of_stream(request, seq))
+        streams.publish(tick.now_ns, tick.is_last(), |request| {
+            Some(picture.of_stream(request))
         });
     }
 }
@@ -126,7 +125,7 @@ impl Handle {
         name: String,
         interval_ns: u64,
         request: SpansRequest,
-    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+    ) -> Result<Pictures<SpansPicture>, SessionError> {
         self.watch(caller, name, Spans { interval_ns, request }).await
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use profiler_scope::Step;
 use profiler_symbolize::{Grouping, Groupings};
-use tokio::sync::watch;
 
 use super::{
     At, FIRST_NS, Live, Renewed, Tick, View,
@@ -23,7 +22,7 @@ use crate::{
         state::Session,
         steps::RunningStep,
         system_calls::{CallView, SyscallsPicture, TakenTurn, UnnamedStacks, WatchedCalls},
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -41,7 +40,7 @@ pub struct Syscalls {
 }
 
 impl View for Syscalls {
-    type Stream = watch::Receiver<Option<Arc<SyscallsPicture>>>;
+    type Stream = Pictures<SyscallsPicture>;
 
     const NAME: &'static str = "system calls";
     const IS_SAMPLED: bool = true;
@@ -115,11 +114,8 @@ impl View for Syscalls {
         let open = open_calls(tick.engine);
         let moment = tick.moment(&scope, &own);
         let streams = &mut session.streams.syscalls;
-        streams.publish(tick.now_ns, tick.is_last(), |by, seq| {
-            Some(SyscallsPicture {
-                seq,
-                ..calls.picture(tick.engine, by, &moment, &open)
-            })
+        streams.publish(tick.now_ns, tick.is_last(), |by| {
+            Some(calls.picture(tick.engine, by, &moment, &open))
         });
     }
 }
@@ -135,7 +131,7 @@ impl Handle {
         name: String,
         interval_ns: u64,
         by: Grouping,
-    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+    ) -> Result<Pictures<SyscallsPicture>, SessionError> {
         self.watch(caller, name, Syscalls { interval_ns, by }).await
     }
 }

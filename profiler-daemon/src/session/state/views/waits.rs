@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use profiler_aggregate::join::Level;
 use profiler_scope::Step;
-use tokio::sync::watch;
 
 use super::{
     At, FIRST_NS, Live, Renewed, Tick, View,
@@ -21,7 +20,7 @@ use crate::{
         state::Session,
         symbols::Dropped,
         waits::{WaitsPicture, WatchedWaits},
-        watchers::Streams,
+        watchers::{Pictures, Streams},
     },
 };
 
@@ -38,7 +37,7 @@ pub struct Waits {
 }
 
 impl View for Waits {
-    type Stream = watch::Receiver<Option<Arc<WaitsPicture>>>;
+    type Stream = Pictures<WaitsPicture>;
 
     const NAME: &'static str = "waits";
     const IS_SAMPLED: bool = true;
@@ -103,12 +102,7 @@ impl View for Waits {
         let sampling = Sampling::now(tick.engine, tick.dropped);
         let picture = waits.picture(&tick.moment(&scope, &own), sampling);
         let streams = &mut session.streams.waits;
-        streams.publish(tick.now_ns, tick.is_last(), |(), seq| {
-            Some(WaitsPicture {
-                seq,
-                ..picture.clone()
-            })
-        });
+        streams.publish(tick.now_ns, tick.is_last(), |()| Some(picture.clone()));
     }
 }
 
@@ -122,7 +116,7 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+    ) -> Result<Pictures<WaitsPicture>, SessionError> {
         self.watch(caller, name, Waits { interval_ns }).await
     }
 }
