@@ -35,6 +35,7 @@ use super::{
     shared_stacks::SharedStacks,
     system_calls::{self, CallViews},
     tracepoints::{self, Watch},
+    unended::Unended,
     unwind_maps::UnwindMaps,
     watched_calls::WatchedCalls,
 };
@@ -201,6 +202,7 @@ pub struct Engine {
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
     pub(super) shared_stacks: SharedStacks,
+    unended: Unended,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
     pub(super) events: EventMaps,
@@ -276,6 +278,7 @@ impl Engine {
             function_programs: FunctionPrograms::default(),
             ring,
             hit_stacks: HitStacks::default(),
+            unended: Unended::default(),
             shared_stacks: SharedStacks::default(),
             counts,
             hits,
@@ -340,6 +343,7 @@ impl Engine {
         if let Err(error) = closed {
             tracing::warn!(%error, "histogram pages could not be given back");
         }
+        self.unended.forget(id);
         #[expect(clippy::cast_possible_truncation, reason = "an index has 16 bits")]
         self.free_slots.insert(id.index() as u16);
     }
@@ -540,7 +544,14 @@ impl Engine {
     /// An interval that had not ended at `now_ns`. Its stack is known when all records before have been read.
     #[must_use]
     pub fn interval_of(&mut self, still_off: &StillOff, now_ns: u64) -> Option<Interval> {
-        still_off.interval(&mut self.shared_stacks, now_ns)
+        let mut interval = still_off.interval(&mut self.shared_stacks, now_ns)?;
+        self.unended.leave_out_of_interval(&mut interval);
+        Some(interval)
+    }
+
+    /// The ends of these probes' spans are not seen from now on, though their session goes on: later records do not lie in them.
+    pub fn leave_unended(&mut self, probes: impl IntoIterator<Item = ProbeId>, now_ns: u64) {
+        self.unended.add(probes, now_ns);
     }
 
     /// Hands over the records that are there, at most `limit`; returns how many there were.
@@ -553,8 +564,10 @@ impl Engine {
                 if let Record::Hit(hit) = &mut record {
                     self.hit_stacks.give(hit);
                 }
+                self.unended.leave_out_of(&mut record);
                 each(record);
-            } else if let Some(interval) = self.shared_stacks.interval(&item) {
+            } else if let Some(mut interval) = self.shared_stacks.interval(&item) {
+                self.unended.leave_out_of_interval(&mut interval);
                 each(Record::OffCpu(interval));
             } else if !self.shared_stacks.keep(&item) && !self.hit_stacks.keep(&item) {
                 tracing::error!(

@@ -29,6 +29,7 @@
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
+//! | `unended` | spans whose ends are not seen any more |
 //! | `capability` | what the process is allowed to do |
 //!
 //! See `docs/internals/spans.md` for how the programs pair entries and exits.
@@ -62,6 +63,7 @@ mod syscall;
 mod system_calls;
 mod tracefs;
 mod tracepoints;
+mod unended;
 mod unwind_maps;
 mod watched_calls;
 

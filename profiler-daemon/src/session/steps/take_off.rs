@@ -6,7 +6,7 @@ use profiler_common::probe::ProbeId;
 use profiler_target::Process;
 
 use super::{
-    super::{functions::Function, prepare::PreparedStep, probe_order::Late},
+    super::{cost::monotonic_ns, functions::Function, prepare::PreparedStep, probe_order::Late},
     Steps,
     running::AttachedSpans,
 };
@@ -59,6 +59,7 @@ impl Steps {
             };
             for spans in step.spans.iter_mut().filter(is_unsafe) {
                 engine.quiesce(&mut spans.attachment);
+                engine.leave_unended(spans.attachment.probes().iter().copied(), monotonic_ns());
                 for probe in spans.attachment.probes() {
                     step.functions.give_up(*probe);
                 }
@@ -77,6 +78,7 @@ impl Steps {
         step.taken_off = Some(reason);
         for attachment in step.attachments_mut() {
             engine.quiesce(attachment);
+            engine.leave_unended(attachment.probes().iter().copied(), monotonic_ns());
         }
     }
 
@@ -110,9 +112,12 @@ impl Steps {
             }
             if gone.len() == spans.attachment.probes().len() {
                 engine.quiesce(&mut spans.attachment);
+                engine.leave_unended(gone, monotonic_ns());
                 continue;
             }
-            if engine.take_off(&mut spans.attachment, &gone)? {
+            let attached_anew = engine.take_off(&mut spans.attachment, &gone)?;
+            engine.leave_unended(gone, monotonic_ns());
+            if attached_anew {
                 late.add(number, &spans.attachment);
             }
         }
