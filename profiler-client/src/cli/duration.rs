@@ -19,6 +19,13 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600.0),
 ];
 
+/// A duration as [`parse`] reads it, exactly: `11.976s`.
+#[must_use]
+pub fn text(duration: Duration) -> String {
+    let seconds = format!("{}.{:09}", duration.as_secs(), duration.subsec_nanos());
+    format!("{}s", seconds.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// Reads `10`, `0.5`, `500ms`, `2m`.
 ///
 /// # Errors
@@ -106,6 +113,20 @@ mod tests {
             if let Ok(Span(duration)) = parse(&text) {
                 prop_assert!(!duration.is_zero() && duration <= LONGEST);
             }
+        }
+    }
+
+    #[test]
+    fn a_duration_is_written_as_it_is_read() {
+        for (milliseconds, written) in [
+            (11_976, "11.976s"),
+            (10_000, "10s"),
+            (5, "0.005s"),
+            (27_946, "27.946s"),
+        ] {
+            let duration = Duration::from_millis(milliseconds);
+            assert_eq!(text(duration), written);
+            assert_eq!(parse(written).unwrap().0, duration);
         }
     }
 }

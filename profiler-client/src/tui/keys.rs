@@ -182,7 +182,7 @@ pub static KEYS: &[Binding] = &[
         ENTER,
         On::These(&[Pane::Latency]),
         Action::Enter,
-        "slow ones",
+        "next step",
         "only slow calls, or the selected bars; then, how they differ",
     ),
     bind(

@@ -73,7 +73,7 @@ pub struct RecordedTime {
 
 impl fmt::Display for RecordedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |at: Option<Duration>| at.map(|at| format!("{}s", at.as_secs_f64())).unwrap_or_default();
+        let at = |at: Option<Duration>| at.map(duration::text).unwrap_or_default();
         write!(f, "{}..{}", at(self.begin), at(self.end))
     }
 }

@@ -105,8 +105,9 @@ fn says_what_is_shown(args: &TuiArgs) -> bool {
 
 /// The flags that sessions are made with, where they are not as if left out.
 fn making(making: &SessionMakingArgs, frequency: Option<u32>) -> Vec<String> {
-    let length =
-        |name: &str, span: Option<Span>| span.map(|span| format!("--{name}={}s", span.0.as_secs_f64()));
+    let length = |name: &str, span: Option<Span>| {
+        span.map(|span| format!("--{name}={}", crate::cli::duration::text(span.0)))
+    };
     let exit = match making.probing.exit {
         Exit::Auto => None,
         Exit::Return => Some("--exit=return".to_owned()),

@@ -582,8 +582,9 @@ impl Data {
             Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
             Some(Pane::Source) => {
                 let source = self.source_shown(lens)?;
-                let line = source::lines(source)
-                    .find(|line| line.marked)
+                let line = self
+                    .line_of_scope(source)
+                    .or_else(|| source::lines(source).find(|line| line.marked))
                     .or_else(|| source::lines(source).next());
                 line.map(|line| Item::Line(source::id(source, line)))
             }

@@ -4,7 +4,7 @@ use profiler_proto::v1;
 use profiler_scope::Place;
 
 use super::{
-    super::lens::{Item, Lens},
+    super::lens::{Item, Lens, LineId},
     CallRow, Data, HitRow, source,
 };
 use crate::state::timeline as timeline_state;
@@ -33,23 +33,28 @@ impl Data {
         if file.is_empty() {
             return Vec::new();
         }
-        let steps = self
-            .session
-            .as_deref()
-            .map_or("", |session| session.scope.as_str());
-        let steps = profiler_scope::parse(steps)
-            .map(|scope| scope.steps)
-            .unwrap_or_default();
-        let is_there = |place: &Place| match place {
-            Place::Branch { file: of, line, .. } | Place::Call { file: of, line, .. } => {
-                *line == id.line && of.rsplit('/').next() == Some(&file)
-            }
-            _ => false,
-        };
-        let places = steps.into_iter().map(|step| step.place);
-        let mut places: Vec<Place> = places.filter(is_there).collect();
+        let is_step = |place: &Place| matches!(place, Place::Branch { .. } | Place::Call { .. });
+        let places = self.places_of_scope().into_iter();
+        let mut places: Vec<Place> = places
+            .filter(|place| is_step(place) && is_at(place, &id))
+            .collect();
         places.push(Place::Line { file, line: id.line });
         places
+    }
+
+    /// The places of the scope's steps.
+    fn places_of_scope(&self) -> Vec<Place> {
+        let scope = self.session.as_deref().map(|session| session.scope.as_str());
+        let scope = profiler_scope::parse(scope.unwrap_or_default());
+        let steps = scope.map(|scope| scope.steps).unwrap_or_default();
+        steps.into_iter().map(|step| step.place).collect()
+    }
+
+    /// The line of a source that the innermost step at one of its lines is at.
+    pub(super) fn line_of_scope<'a>(&self, source: &'a v1::SourceFunction) -> Option<&'a v1::SourceLine> {
+        let places = self.places_of_scope();
+        let mut places = places.iter().rev();
+        places.find_map(|place| source::lines(source).find(|line| is_at(place, &source::id(source, line))))
     }
 
     /// The step that the selected line is.
@@ -133,5 +138,15 @@ impl Data {
             .into_iter()
             .find(|drawn| drawn.label == *label)
             .map(|drawn| drawn.row)
+    }
+}
+
+/// Whether a place is at a line of the source.
+fn is_at(place: &Place, id: &LineId) -> bool {
+    match place {
+        Place::Line { file, line } | Place::Branch { file, line, .. } | Place::Call { file, line, .. } => {
+            *line == id.line && file.rsplit('/').next() == id.file.rsplit('/').next()
+        }
+        _ => false,
     }
 }

@@ -193,6 +193,8 @@ pub struct Lens {
     pub notice: Option<String>,
     /// What the next key decides on: an edit that would be costly.
     pub costly: Option<Costly>,
+    /// The scope that was typed last, until the service has answered.
+    typed: Option<Input>,
     /// Edits that the service has not answered.
     edits: u32,
     trail: Vec<Before>,

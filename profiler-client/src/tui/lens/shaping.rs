@@ -33,6 +33,11 @@ pub(super) fn change(lens: &mut Lens, action: &Action) {
             // The first is what the order is for.
             lens.unselect();
         }
+        Action::Picture if lens.is_of_recording() => {
+            let notice =
+                "A recording comes at once, so nothing is drawn over time: { ] and [ show parts of it.";
+            lens.notice = Some(notice.to_owned());
+        }
         Action::Picture => {
             lens.picture = match lens.picture {
                 Picture::Bars => Picture::Heat,

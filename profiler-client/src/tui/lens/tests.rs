@@ -504,6 +504,10 @@ fn what_is_refused_leaves_the_scope_as_it_was() {
         (lens.scope.as_str(), lens.notice.as_deref()),
         ("handle", Some("No."))
     );
+    // It goes on being typed, and what follows is not taken for keys.
+    let typed = lens.input.as_ref().map(crate::tui::lens::Input::text);
+    assert_eq!(typed.as_deref(), Some("refused"));
+    do_all(&mut lens, &mut service, Action::Type(Typing::Cancel));
     do_all(&mut lens, &mut service, Action::Undo);
     assert_eq!((lens.scope.as_str(), service.now().as_str()), ("", ""));
 }

@@ -116,7 +116,11 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
             // So the screen calls it.
             let text = if text.trim() == "everything" { "" } else { &text };
             match path::read(text) {
-                Ok(scope) => set_scope(lens, Ok(scope.to_string())),
+                Ok(scope) => {
+                    let effects = set_scope(lens, Ok(scope.to_string()));
+                    lens.typed = (!effects.is_empty()).then_some(input);
+                    effects
+                }
                 Err(message) => again(lens, input, message),
             }
         }

@@ -146,12 +146,16 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             if lens.edits == 0 {
                 lens.scope = scope;
                 lens.settled = lens.trail.clone();
+                lens.typed = None;
             }
             Vec::new()
         }
         Action::Refused { message, scope } => {
             stay(lens, scope);
             lens.notice = Some(message);
+            // It goes on being typed, as where it is no scope at all.
+            let typed = lens.typed.take();
+            lens.input = lens.input.take().or(typed);
             Vec::new()
         }
         Action::Costly { wanted, why, scope } => {
@@ -160,6 +164,7 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
                 ..lens.here()
             };
             stay(lens, scope);
+            lens.typed = None;
             lens.costly = Some(Costly { next, why });
             Vec::new()
         }
@@ -235,6 +240,7 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
             lens.trail.push(lens.here());
             lens.ahead.clear();
             lens.edits = lens.edits.saturating_add(1);
+            lens.typed = None;
             lens.scope.clone_from(&scope);
             vec![Effect::SetScope(scope)]
         }

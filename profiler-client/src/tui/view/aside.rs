@@ -39,9 +39,9 @@ fn waits(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let state = &data.aside.waits;
     if state.waits == 0 {
         let words = if lens.is_of_recording() {
-            "no wait ended in this part of the recording, in calls of the recorded scope; who has no CPU does not wait here"
+            "no wait ended in this part of the recording, in calls of the recorded scope. Time without a CPU is not waited for anybody: graph (2) and spans (0) show it as [runnable]"
         } else {
-            "no wait has ended so far: one that goes on is not counted yet, and who has no CPU does not wait here"
+            "no wait has ended so far; one that goes on is not counted yet. Time without a CPU is not waited for anybody: graph (2) and spans (0) show it as [runnable]"
         };
         return page.paragraph(Style::Faint, words);
     }

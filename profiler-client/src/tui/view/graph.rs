@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What the boxes of a difference show.
-const LEGEND: &str = "  width: share of the slow calls; red: more than of the others, blue: less (95%)";
+const LEGEND: &str = "  width: mean of both sides' shares; red: more of slow calls, blue: less (95%)";
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {

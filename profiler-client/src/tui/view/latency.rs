@@ -32,6 +32,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
                 "`{}` has no duration: 6 shows its hits, u takes it back",
                 terminal(&step)
             )
+        } else if lens.scope.is_empty() && lens.target.is_some() && !lens.attaching && !lens.is_unattached() {
+            "everything has no duration: choose a function, Enter in top (1) times its calls".to_owned()
         } else {
             super::nothing_yet(lens, data).into_owned()
         };
@@ -59,7 +61,12 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
     page.line(&view.title(function));
     let rows = data.bars(lens);
     if rows.is_empty() {
-        page.line(&Line::of(Style::Faint, "  no call has ended yet"));
+        let words = if lens.is_of_recording() {
+            "  no call ended in this part of the recording"
+        } else {
+            "  no call has ended yet"
+        };
+        page.line(&Line::of(Style::Faint, words));
         return;
     }
     foot(&mut page.foot(1), lens, data);

@@ -266,7 +266,7 @@ fn nothing_so_far(lens: &Lens, data: &Data) -> &'static str {
     if is_left_out && !lens.shape_shown().hide.is_empty() {
         "every sample has a function that is left out: H edits which; with no text, all are shown"
     } else if lens.is_unattached() {
-        "nothing is shown of this scope: e edits it"
+        "nothing is shown of this scope: e edits it, { } [ ] change the part of the recording"
     } else if lens.is_of_recording() && data.ended.is_none() {
         "reading the recording …"
     } else if lens.is_of_recording() {
