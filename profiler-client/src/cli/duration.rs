@@ -19,7 +19,7 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600.0),
 ];
 
-/// A duration as [`parse`] reads it, exactly: `11.976s`.
+/// A duration as it is read on the command line, without rounding: `11.976s`.
 #[must_use]
 pub fn text(duration: Duration) -> String {
     let seconds = format!("{}.{:09}", duration.as_secs(), duration.subsec_nanos());

@@ -78,6 +78,8 @@ impl Binding {
                 !lens.is_of_recording()
             }
             Action::Part(_) => lens.is_of_recording(),
+            // A recording comes at once.
+            Action::Picture => !lens.is_of_recording(),
             // Another tool has put them together already.
             Action::By => !lens.has_stacks_alone(),
             _ => true,

@@ -861,12 +861,7 @@ fn a_profile_of_another_tool_is_looked_at_by_the_same_keys() {
     });
     // It has no calls to look inside of.
     terminal.press(&["e"]);
-    terminal.write("handle");
-    terminal.press(&["Enter"]);
     terminal.wait_for("has stacks alone");
-    // What was refused goes on being typed.
-    terminal.press(&["Escape"]);
-    terminal.wait("no text is typed", |screen| !screen.contains("Esc cancel"));
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
 }

@@ -549,7 +549,8 @@ impl Engine {
         Some(interval)
     }
 
-    /// The ends of these probes' spans are not seen from now on, though their session goes on: later records do not lie in them.
+    /// The ends of these probes' spans are not seen from now on, though their session goes on: later samples, intervals off the CPU and recorded
+    /// system calls do not lie in them.
     pub fn leave_unended(&mut self, probes: impl IntoIterator<Item = ProbeId>, now_ns: u64) {
         self.unended.add(probes, now_ns);
     }

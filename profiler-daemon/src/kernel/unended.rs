@@ -1,7 +1,8 @@
 //! Spans whose ends nobody sees any more, as their probes were taken off the target while a session goes on.
 //!
 //! The programs keep such a span open until the thread's stack has become shorter than it was at the span's beginning and another
-//! probe is reached: without this, samples would lie inside of calls that have long returned.
+//! probe is reached: without this, samples, intervals off the CPU and recorded system calls would lie inside of calls that have long
+//! returned. What the programs count themselves, calls of steps inside of such a span and system calls in it, is not changed by this.
 
 use std::collections::HashMap;
 

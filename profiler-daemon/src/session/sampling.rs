@@ -187,13 +187,8 @@ impl Sampling {
         self.span_end_ring_full > 0 || self.dropped.span_ends > 0
     }
 
-    /// Intervals off the CPU that were to be recorded.
-    pub fn attempted_waits(&self) -> u64 {
-        self.off_cpu.attempted
-    }
-
-    /// Those of them that were lost: samples of them, and not of their stacks alone.
-    pub fn lost_waits(&self) -> u64 {
+    /// Whether intervals that threads were off the CPU were lost: samples of them, and not of their stacks alone.
+    pub fn loses_waits(&self) -> bool {
         let Way {
             ring_full, yielded, ..
         } = self.off_cpu;
@@ -204,7 +199,7 @@ impl Sampling {
             self.off_cpu_unseen,
             self.dropped.samples,
         ];
-        lost.into_iter().fold(0, u64::saturating_add)
+        lost.iter().any(|count| *count > 0)
     }
 
     /// Samples of a target's threads, in these times.

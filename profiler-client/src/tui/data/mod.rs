@@ -582,9 +582,12 @@ impl Data {
             Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
             Some(Pane::Source) => {
                 let source = self.source_shown(lens)?;
-                let line = self
-                    .line_of_scope(source)
-                    .or_else(|| source::lines(source).find(|line| line.marked))
+                let marked = || source::lines(source).find(|line| line.marked);
+                // A line that was asked for comes first.
+                let asked = marked().filter(|_| source.marked_line > 0);
+                let line = asked
+                    .or_else(|| self.line_of_scope(source))
+                    .or_else(marked)
                     .or_else(|| source::lines(source).next());
                 line.map(|line| Item::Line(source::id(source, line)))
             }

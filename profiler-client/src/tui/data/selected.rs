@@ -66,7 +66,12 @@ impl Data {
             .place
             .as_ref()
             .and_then(|place| places.iter().position(|other| other == place));
-        (!places.is_empty()).then(|| places.swap_remove(chosen.unwrap_or(0)))
+        let of_scope = || {
+            let steps = self.places_of_scope();
+            places.iter().position(|place| steps.contains(place))
+        };
+        let chosen = chosen.or_else(of_scope).unwrap_or(0);
+        (!places.is_empty()).then(|| places.swap_remove(chosen))
     }
 
     /// The selected hit.

@@ -114,6 +114,7 @@ pub(super) fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
         lens.unattached = true;
         lens.notice = Some(message);
         let before = lens.part_before.take().map(Target::Recording);
+        lens.type_again(before.is_none());
         let effect = before.map(|before| attach_recording(lens, before));
         return effect.into_iter().collect();
     }

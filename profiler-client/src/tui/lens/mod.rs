@@ -46,6 +46,10 @@ use crate::{
 const MAX_TRAIL: usize = 256;
 /// Most functions that are marked.
 const MAX_MARKED: usize = 32;
+/// Why a scope of what another tool wrote is refused.
+pub const NO_SCOPE: &str =
+    "A profile of another tool has stacks alone, neither calls nor threads: it has no scope.";
+
 /// Most edits that are under way: as many as the service keeps.
 const MAX_EDITS: u32 = 64;
 
@@ -403,6 +407,13 @@ impl Lens {
         usize::from(self.size.rows)
             .saturating_sub(OTHER_LINES)
             .clamp(3, 24)
+    }
+
+    /// A scope that was refused goes on being typed, as one that is none does; unless it was another one that was, or the user does
+    /// something else by now.
+    fn type_again(&mut self, is_it: bool) {
+        let typed = self.typed.take().filter(|_| is_it);
+        self.input = self.input.take().or(typed);
     }
 
     /// Selects nothing on the screen.

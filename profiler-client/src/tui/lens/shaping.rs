@@ -34,8 +34,7 @@ pub(super) fn change(lens: &mut Lens, action: &Action) {
             lens.unselect();
         }
         Action::Picture if lens.is_of_recording() => {
-            let notice =
-                "A recording comes at once, so nothing is drawn over time: { ] and [ show parts of it.";
+            let notice = "A recording comes at once, so nothing is drawn over time: { shows its first half, then ] the next.";
             lens.notice = Some(notice.to_owned());
         }
         Action::Picture => {

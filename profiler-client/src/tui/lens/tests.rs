@@ -513,6 +513,28 @@ fn what_is_refused_leaves_the_scope_as_it_was() {
 }
 
 #[test]
+fn a_refusal_that_comes_late_types_nothing_for_who_does_something_else() {
+    for (meanwhile, is_typed) in [(Action::Counted, true), (Action::Move(Move::Down), false)] {
+        let (mut lens, mut service) = attached();
+        do_all(&mut lens, &mut service, Action::EditScope);
+        for c in "refused".chars() {
+            do_all(&mut lens, &mut service, Action::Type(Typing::Insert(c)));
+        }
+        let data = sample::busy();
+        let asked = update(&mut lens, Action::Type(Typing::Confirm), &data);
+        do_all(&mut lens, &mut service, meanwhile);
+        let answers = asked.iter().filter_map(|effect| service.answer(effect));
+        for answer in answers.collect::<Vec<_>>() {
+            update(&mut lens, answer, &data);
+        }
+        assert_eq!(
+            (lens.input.is_some(), lens.notice.as_deref()),
+            (is_typed, Some("No."))
+        );
+    }
+}
+
+#[test]
 fn a_function_above_the_scope_takes_its_place_and_one_below_comes_behind_it() {
     let (mut lens, mut service) = attached();
     lens.scope = "handle".to_owned();

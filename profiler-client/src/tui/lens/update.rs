@@ -3,8 +3,8 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Pointed,
-    Purpose, Target,
+    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, NO_SCOPE, Overlay, Pane,
+    Pointed, Purpose, Target,
     attaching::{
         attach_recording, attached, detach, ended, move_part, no_budget, not_attached, without_budget,
     },
@@ -41,6 +41,9 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         pointed = lens.pointed.take();
         lens.overlay = Overlay::None;
+        if !matches!(action, Action::Type(_)) {
+            lens.typed = None;
+        }
     }
     match action {
         // A key that takes away what is drawn over the screen changes nothing that cannot be seen.
@@ -85,6 +88,10 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::EditHide => typing::begin(lens, Purpose::Hide),
         Action::EditFold => typing::begin(lens, Purpose::Fold),
+        Action::EditScope if lens.has_stacks_alone() => {
+            lens.notice = Some(NO_SCOPE.to_owned());
+            Vec::new()
+        }
         Action::EditScope => typing::begin(lens, Purpose::Scope),
         Action::Search => typing::begin(lens, Purpose::Search),
         // No key does so there: which values a recording has was said when it was made.
@@ -151,11 +158,10 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Refused { message, scope } => {
+            let is_last = lens.edits <= 1;
             stay(lens, scope);
             lens.notice = Some(message);
-            // It goes on being typed, as where it is no scope at all.
-            let typed = lens.typed.take();
-            lens.input = lens.input.take().or(typed);
+            lens.type_again(is_last);
             Vec::new()
         }
         Action::Costly { wanted, why, scope } => {
@@ -240,6 +246,11 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
             lens.trail.push(lens.here());
             lens.ahead.clear();
             lens.edits = lens.edits.saturating_add(1);
+            if lens.pane != Pane::Source {
+                // It begins at the line of the new step.
+                lens.selected.remove(&Some(Pane::Source));
+                lens.place = None;
+            }
             lens.typed = None;
             lens.scope.clone_from(&scope);
             vec![Effect::SetScope(scope)]

@@ -4,11 +4,7 @@ use profiler_proto::v1;
 use tokio::sync::mpsc;
 
 use super::{Edit, Incoming, Reports, What};
-use crate::{attached::Attached, cli::exit::Failure, verb::imported::Picture};
-
-/// Why a scope is refused.
-const NO_SCOPE: &str =
-    "A profile of another tool has stacks alone, neither calls nor threads: it has no scope.";
+use crate::{attached::Attached, cli::exit::Failure, tui::lens::NO_SCOPE, verb::imported::Picture};
 
 /// All that its task has.
 pub struct Task {

@@ -38,12 +38,17 @@ struct ListRow {
 fn waits(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let state = &data.aside.waits;
     if state.waits == 0 {
-        let words = if lens.is_of_recording() {
-            "no wait ended in this part of the recording, in calls of the recorded scope. Time without a CPU is not waited for anybody: graph (2) and spans (0) show it as [runnable]"
+        let none = if lens.is_of_recording() {
+            "no wait ended in this part of the recording, in calls of the recorded scope"
         } else {
-            "no wait has ended so far; one that goes on is not counted yet. Time without a CPU is not waited for anybody: graph (2) and spans (0) show it as [runnable]"
+            "no wait has ended so far; one that goes on is not counted yet"
         };
-        return page.paragraph(Style::Faint, words);
+        let elsewhere = if lens.scope.is_empty() {
+            "; who could run and has no CPU waits for nobody"
+        } else {
+            "; calls that could run and had no CPU waited for nobody: graph (2) and spans (0) show that time as [runnable]"
+        };
+        return page.paragraph(Style::Faint, &[none, elsewhere].concat());
     }
     let frame = data.selected_wait(lens);
     let frame = frame.and_then(|node| render::waits::own_frame(state, node));
@@ -61,11 +66,11 @@ fn syscalls(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let state = &data.aside.syscalls;
     if state.syscalls.is_empty() {
         let words = if lens.is_of_recording() {
-            "  no system call returned in this part of the recording, in calls of the recorded scope"
+            "no system call returned in this part of the recording, in calls of the recorded scope"
         } else {
-            "  no system call has returned so far"
+            "no system call has returned so far"
         };
-        return page.line(&Line::of(Style::Faint, words));
+        return page.paragraph(Style::Faint, words);
     }
     let next = match lens.selection() {
         Some(Item::SystemCall(name)) => Some(format!("syscall:{}", terminal(name))),

@@ -236,11 +236,11 @@ fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> 
         if on.peek().is_none() {
             return Some(format!("{} calls, until taken off", units::number(calls)));
         }
-        // Of a recording, in all of the part that is shown: its window is of the end alone.
-        let recorded = data.session.as_deref().and_then(recorded_length);
-        let rate: f64 = match recorded.map(|recorded| recorded.as_secs_f64()) {
-            Some(recorded_s) if recorded_s > 0.0 => calls / recorded_s,
-            _ => on.map(|function| function.window.rate_hz).sum(),
+        // The window of a recording is of its end alone.
+        let rate: f64 = if lens.is_of_recording() {
+            on.map(|function| function.since_start.rate_hz).sum()
+        } else {
+            on.map(|function| function.window.rate_hz).sum()
         };
         return Some(format!(
             "{} calls, {}/s",

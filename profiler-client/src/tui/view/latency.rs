@@ -32,8 +32,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
                 "`{}` has no duration: 6 shows its hits, u takes it back",
                 terminal(&step)
             )
-        } else if lens.scope.is_empty() && lens.target.is_some() && !lens.attaching && !lens.is_unattached() {
-            "everything has no duration: choose a function, Enter in top (1) times its calls".to_owned()
+        } else if lens.scope.is_empty() && !lens.is_of_recording() && !lens.attaching && !data.is_over() {
+            "durations are those of a function's calls: choose one in top (1), Enter times them".to_owned()
         } else {
             super::nothing_yet(lens, data).into_owned()
         };
@@ -75,7 +75,7 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
         heat(page, data, view.threshold_ns, &rows)
     } else {
         let words = if lens.is_of_recording() {
-            "  calls of the part that is shown: ] and { show other parts of its time"
+            "  calls of the part that is shown: { shows its first half, then ] the next"
         } else {
             "  calls since the start"
         };

@@ -266,11 +266,11 @@ fn nothing_so_far(lens: &Lens, data: &Data) -> &'static str {
     if is_left_out && !lens.shape_shown().hide.is_empty() {
         "every sample has a function that is left out: H edits which; with no text, all are shown"
     } else if lens.is_unattached() {
-        "nothing is shown of this scope: e edits it, { } [ ] change the part of the recording"
+        "nothing is shown of this scope: e edits it; for another part of the recording, q and --time A..B"
     } else if lens.is_of_recording() && data.ended.is_none() {
         "reading the recording …"
     } else if lens.is_of_recording() {
-        "no sample inside in this part of the recording"
+        "no sample in these calls in this part of the recording"
     } else if lens.attaching {
         "attaching …"
     } else if lens.frozen {
@@ -278,7 +278,7 @@ fn nothing_so_far(lens: &Lens, data: &Data) -> &'static str {
     } else if data.flame.summary.warming {
         "too few calls have ended so far to say which are slow"
     } else if !lens.scope.is_empty() {
-        "no sample inside so far"
+        "no sample in these calls so far"
     } else if data.is_over() {
         "no sample came: the process may have been idle"
     } else {

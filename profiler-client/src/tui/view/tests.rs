@@ -1136,7 +1136,7 @@ fn nothing_is_said_to_be_nothing() {
             Pane::Timeline => "counting",
             Pane::Losses => "no function has probes",
             pane if pane.is_aside() => "looking",
-            _ => "no sample inside so far",
+            _ => "no sample in these calls so far",
         };
         says(&text, &[words]);
     }
@@ -1294,7 +1294,7 @@ fn why_a_pane_has_nothing_stays_true_when_the_session_has_ended() {
     Arc::make_mut(&mut without_samples.flame).apply(snapshot).unwrap();
     says(
         &text(&lens(Pane::Top, SLOW), &without_samples),
-        &["no sample inside so far; the session has ended"],
+        &["no sample in these calls so far; the session has ended"],
     );
     says(
         &text(&lens(Pane::Top, ""), &without_samples),

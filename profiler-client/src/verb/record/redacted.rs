@@ -34,7 +34,8 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
         for place in &mut recorded.places {
             place.expressions.clear();
             if let Some(place) = &mut place.place {
-                place.site = last_component(&without_folders(&place.site));
+                place.site =
+                    place_name(&place.site).unwrap_or_else(|| last_component(&without_folders(&place.site)));
                 place.function = function_name(&place.function);
                 place.file = last_component(&place.file);
                 place.module = last_component(&place.module);
@@ -79,7 +80,7 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             frame.function = format!("process #{}", frame.id);
         }
     }
-    message.final_reason = without_folders(&message.final_reason);
+    message.final_reason = reason(&message.final_reason);
     Ok(())
 }
 
@@ -126,13 +127,27 @@ fn scope(text: &str) -> Result<String, NamesValue> {
 
 /// A function's name, or the place in a file that a step times in its stead, without folders.
 fn function_name(name: &str) -> String {
-    let place = profiler_scope::parse(name).ok().filter(|scope: &Scope| {
-        let is_function = |place: &Place| matches!(place, Place::Function(_) | Place::Inlined(_));
-        !scope.steps.iter().any(|step| is_function(&step.place))
+    place_name(name).unwrap_or_else(|| without_folders(name))
+}
+
+/// A place in a file as a step names it, without folders; `None` where it is something else.
+fn place_name(name: &str) -> Option<String> {
+    let place: Scope = profiler_scope::parse(name).ok()?;
+    let is_function = |place: &Place| matches!(place, Place::Function(_) | Place::Inlined(_));
+    let names_function = place.steps.iter().any(|step| is_function(&step.place));
+    scope(name).ok().filter(|_| !names_function)
+}
+
+/// Why a session ended, without folders: functions and steps are named in it between backquotes.
+fn reason(text: &str) -> String {
+    let parts = text.split('`').enumerate().map(|(number, part)| {
+        if number % 2 == 1 {
+            function_name(part)
+        } else {
+            without_folders(part)
+        }
     });
-    place
-        .and_then(|_| scope(name).ok())
-        .unwrap_or_else(|| without_folders(name))
+    parts.collect::<Vec<_>>().join("`")
 }
 
 fn last_component(path: &str) -> String {
@@ -262,7 +277,7 @@ mod tests {
                 thread_frame: 2,
                 process_frame: 3,
             }],
-            final_reason: "gone: /home/secret/bin/server".to_owned(),
+            final_reason: "`parse@\"secret/a.c\":3` was taken off: /home/secret/bin/server".to_owned(),
             ..Default::default()
         };
         redact(&mut message).unwrap();

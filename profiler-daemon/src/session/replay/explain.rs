@@ -189,10 +189,7 @@ impl Playing<'_> {
         let loses_ends = taken.lost > 0 || spans.of_records().any(|(_, count)| count > 0);
         explained.complete(&Gaps {
             ends: loses_ends || sampling.loses_ends(),
-            waits: MissingWaits::of(
-                counted(WAITS_DROPPED).saturating_add(sampling.lost_waits()),
-                sampling.attempted_waits(),
-            ),
+            waits: counted(WAITS_DROPPED) > 0 || sampling.loses_waits(),
             hole: taken.missing_ns > 0,
         });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
@@ -241,31 +238,9 @@ struct Gaps {
     /// Ends of calls.
     ends: bool,
     /// Intervals off the CPU.
-    waits: MissingWaits,
+    waits: bool,
     /// All of some time.
     hole: bool,
-}
-
-/// How many intervals off the CPU are missing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MissingWaits {
-    /// So many or none: what is known of the others is told.
-    Few(u64),
-    /// So many that what calls waited for is not told.
-    Many,
-}
-
-impl MissingWaits {
-    /// Of so many intervals one may be missing.
-    const INTERVALS: u64 = 100;
-
-    const fn of(lost: u64, attempted: u64) -> Self {
-        if lost <= attempted / Self::INTERVALS {
-            Self::Few(lost)
-        } else {
-            Self::Many
-        }
-    }
 }
 
 /// What was seen in a call that has not ended: sums, as a recording that somebody made up may have any number of it.
@@ -596,16 +571,11 @@ impl Explaining {
             self.noted.study.add_alike(&call, missing);
         }
         let are_many = alone > self.calls.total() / FEW_OF_ALL;
-        if gaps.ends || gaps.waits == MissingWaits::Many || gaps.hole && are_many {
+        if gaps.ends || gaps.waits || gaps.hole && are_many {
             self.noted.study.forget_waits();
             let is_wait = |feature: &&Feature| feature.kind == Kind::Wait;
             self.forgotten_features += self.noted.features.iter().filter(is_wait).count();
             self.left_out.push(("waits".to_owned(), LOST_IN_PART.to_owned()));
-        } else if let MissingWaits::Few(missing @ 1..) = gaps.waits {
-            let how = format!(
-                "{missing} intervals off the CPU are missing: as many calls at most waited longer than is known"
-            );
-            self.left_out.push(("some waits".to_owned(), how));
         }
         let is_left_out = gaps.ends || gaps.hole || self.hits_left_out_until_ns > self.part.begin_ns;
         if let Some(feature) = self.inside_feature.filter(|_| are_many && is_left_out) {
@@ -778,21 +748,5 @@ mod tests {
         assert_eq!((inside.calls, inside.ns, inside.is_unknown), (2, u64::MAX, false));
         inside.add(None);
         assert!(inside.is_unknown);
-    }
-
-    #[test]
-    fn waits_are_told_where_few_are_missing() {
-        let few = MissingWaits::Few;
-        for (lost, attempted, missing) in [
-            (0, 0, few(0)),
-            (1, 0, MissingWaits::Many),
-            (23, 2_300, few(23)),
-            (24, 2_300, MissingWaits::Many),
-        ] {
-            assert!(
-                MissingWaits::of(lost, attempted) == missing,
-                "{lost} of {attempted}"
-            );
-        }
     }
 }

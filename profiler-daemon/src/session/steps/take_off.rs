@@ -13,7 +13,7 @@ use super::{
 use crate::kernel::{Attachment, Engine, KernelError};
 
 /// What is said where return probes were given up.
-pub(super) const GIVEN_UP: &str = "return probes were detached, as newly mapped code makes them unsafe: the ends of calls open at that moment were not seen";
+pub(super) const GIVEN_UP: &str = "return probes were detached, as newly mapped code makes them unsafe: the ends of calls open at that moment were not seen, nor is what is in them from then on";
 
 /// What is said of a function or step whose probes were taken off the target.
 pub fn taken_off(name: &str, reason: &str) -> String {
