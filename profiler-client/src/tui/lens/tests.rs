@@ -1258,3 +1258,22 @@ fn a_branch_is_looked_at_in_the_function_that_is_shown() {
     source.function.as_mut().unwrap().address = 0;
     assert_eq!(enter(&data), "handle@inlined/server.cc:13!else");
 }
+
+#[test]
+fn the_source_begins_at_the_line_of_the_last_step() {
+    let mut data = sample::busy();
+    Arc::make_mut(data.session.as_mut().unwrap()).scope = "handle/server.cc:13!taken".to_owned();
+    let selected = |data: &crate::tui::data::Data| {
+        let (mut lens, _) = attached();
+        (lens.pane, lens.source) = (Pane::Source, Some("handle".to_owned()));
+        update(&mut lens, Action::Drawn, data);
+        let line = data.selected_line(&lens).map(|(_, line)| line.line);
+        (line.unwrap(), data.selected_place(&lens).unwrap().to_string())
+    };
+    assert_eq!(selected(&data), (13, "server.cc:13!taken".to_owned()));
+    // A line that was asked for comes first.
+    let source = Arc::make_mut(data.source.as_mut().unwrap());
+    source.marked_line = 14;
+    source.lines[2].marked = true;
+    assert_eq!(selected(&data).0, 14);
+}

@@ -1172,6 +1172,11 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
     }
     data.ended = Some("the scope was changed 3 s into the recording".to_owned());
     says(&text(&lens, &data), &["ended: the scope was changed"]);
+    // The window is of the end alone.
+    let function = data.latency.functions.get_mut(&1).unwrap();
+    (function.since_start.rate_hz, function.window.rate_hz) = (22.0, 70.0);
+    data.latency.scope = SLOW.to_owned();
+    says(&text(&lens, &data), &["2,000 calls, 22/s"]);
 }
 
 #[test]
