@@ -15,6 +15,12 @@ use std::{
 /// How long the engine waits for links to be closed. The kernel takes some 30 ms for each, or for many at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the first links of a caller are waited for until the others are closed as well. Since Linux 6.13 a probe is taken off
+/// once no call is open any more that a return probe sees the end of, or its thread has called nothing with a return probe for a tenth of
+/// a second: in a thread that calls a probed function all the while from within such a call, that is only when the return probes go, too.
+/// By then nothing begins any more at the first links.
+const IN_ORDER: Duration = Duration::from_secs(1);
+
 /// Links that are closed at once: they wait for the same, together.
 const AT_ONCE: usize = 16;
 
@@ -91,8 +97,7 @@ fn closer() -> Option<&'static Closer> {
                         then.extend(of_then);
                         waiting.push(job.done);
                     }
-                    close_all(first);
-                    close_all(then);
+                    close_in_order(first, then);
                     if let Some(closer) = closer() {
                         closer.open.fetch_sub(waiting.len(), Ordering::SeqCst);
                     }
@@ -110,6 +115,21 @@ fn closer() -> Option<&'static Closer> {
             })
         })
         .as_ref()
+}
+
+/// Closes links before others, if that does not take too long.
+fn close_in_order(first: Vec<Link>, then: Vec<Link>) {
+    thread::scope(|scope| {
+        let (done, closed) = mpsc::channel();
+        let closing = move || {
+            close_all(first);
+            let _ = done.send(());
+        };
+        // Where there is no thread, they are dropped, and closed here.
+        let _ = thread::Builder::new().spawn_scoped(scope, closing);
+        let _ = closed.recv_timeout(IN_ORDER);
+        close_all(then);
+    });
 }
 
 fn close_all(mut links: Vec<Link>) {
@@ -142,6 +162,15 @@ mod tests {
                 let _ = may.recv();
             }
             let _ = self.1.send(self.2);
+        }
+    }
+
+    /// Lets another one be dropped.
+    struct Release(Sender<()>);
+
+    impl Drop for Release {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
         }
     }
 
@@ -184,6 +213,13 @@ mod tests {
         assert!(close(Vec::new(), Vec::new()));
         assert!(close(vec![link(None, "first")], vec![link(None, "then")]));
         assert_eq!([tell.recv(), tell.recv()], [Ok("first"), Ok("then")]);
+        // Of these, the first are closed once the others are.
+        let (release, may) = mpsc::channel();
+        assert!(close(
+            vec![link(Some(may), "first")],
+            vec![Box::new(Release(release))]
+        ));
+        assert_eq!(tell.recv(), Ok("first"));
 
         let (release, may) = mpsc::channel();
         let begun = Instant::now();

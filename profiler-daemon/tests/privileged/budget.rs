@@ -10,7 +10,7 @@ use profiler_daemon::session::{
 use super::{
     bpf,
     fixture::Fixture,
-    service::{PATIENCE, ROOT, Service, ended, function, session_of},
+    service::{PATIENCE, ROOT, Service, Side, ended, function, session_of, time_under},
 };
 
 /// More than a function costs that is called each five milliseconds, on the slowest machine.
@@ -348,5 +348,46 @@ fn an_edit_that_costs_too_much_can_be_taken_back() {
     });
     assert!(function(&picture, "step_cold").taken_off.is_none());
     assert!(picture.lost.is_empty(), "{:?}", picture.lost);
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn no_sample_lies_in_a_call_that_was_open_when_its_function_was_taken_off() {
+    let service = Service::start();
+    let mut target = Fixture::start("taken_off", &[]);
+    // A session whose scope was edited goes on.
+    let session = attach(&service, &target, "after", BUDGET);
+    edit(&service, &session, ScopeEdit::Set("step_hot".to_owned()));
+    let mut flame = service.watch_flame(&session);
+    target.say("go");
+    until(&service, &session, |picture| {
+        let mut functions = picture.functions.iter();
+        functions.any(|function| function.taken_off.is_some())
+    });
+    // The other thread's call returns, which nobody sees.
+    target.say("over");
+    let before = service.until(&mut flame, |_| true).picture.summary.elsewhere;
+    let picture = service.until(&mut flame, |picture| {
+        assert_eq!(time_under(picture, Side::Inside, "after").0, 0);
+        picture.picture.summary.elsewhere >= before + 50
+    });
+    println!("{:?}", picture.picture.summary);
+    service.end(&session);
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_is_called_all_the_while_from_within_itself_is_let_go_of() {
+    let service = Service::start();
+    let mut target = Fixture::start("taken_off", &["within".to_owned()]);
+    let session = attach(&service, &target, "step_hot", BUDGET);
+    let mut pictures = service.watch_latency(&session);
+    target.say("go");
+    service.until(&mut pictures, |picture| picture.ended.is_some());
+    // The outer call is still open, and the inner ones go on.
+    bpf::wait_until_unchanged(target.pid());
+    target.say("over");
     target.end();
 }
