@@ -497,6 +497,7 @@ fn take_no_less_than_they_wait((name, args): (&str, &[String]), functions: &[&st
         views.push((*function, session, flames, spans, reader));
     }
     target.run();
+    let mut all_sampled = 0;
     for (function, session, mut flames, mut spans, reader) in views {
         service.end(&session);
         let flame = service.until(&mut flames, |picture| picture.ended.is_some());
@@ -526,7 +527,8 @@ fn take_no_less_than_they_wait((name, args): (&str, &[String]), functions: &[&st
             shorter.len(),
             ended.len()
         );
-        assert!(waited > 0 && (small_scale() || sampled > 0), "{function}");
+        assert!(waited > 0, "{function}");
+        all_sampled += sampled;
         assert_eq!(
             picture.lost.get("waits_over_duration"),
             None,
@@ -538,6 +540,8 @@ fn take_no_less_than_they_wait((name, args): (&str, &[String]), functions: &[&st
             assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{span:?}");
         }
     }
+    // Those of one function are so short that no sample may hit any.
+    assert!(small_scale() || all_sampled > 0);
     assert_eq!(target.finish().status, Some(0));
 }
 
