@@ -192,9 +192,11 @@ fn waits_have_their_kind_and_length() {
             assert!(all_ns >= kind.cpu_ns / 4, "half of the CPU was the other's");
         } else {
             // One that is preempted just before it waits is runnable meanwhile, and a timer runs from before the thread
-            // has left the CPU; long before that where the CPU stands still, as an emulated one does.
+            // has left the CPU; long before that where the CPU stands still, as an emulated one does. A wait whose end
+            // the kernel hid is missing as a whole, and counted.
+            let is_whole = picture.lost.is_empty() && !small_scale();
             assert!(
-                small_scale() || all_ns + kind.cpu_ns >= kind.least_ns,
+                !is_whole || all_ns + kind.cpu_ns >= kind.least_ns,
                 "{name} was asked to wait for longer"
             );
             // A child that has let its parent go still has to end, and an emulated machine takes its time for that.
