@@ -595,6 +595,12 @@ impl Engine {
         self.restore_unmatched(attachment, &unmatched);
     }
 
+    /// As [`Self::quiesce`], while the session goes on: later records do not lie in spans that these probes have begun.
+    pub fn silence(&mut self, attachment: &mut Attachment, now_ns: impl FnOnce() -> u64) {
+        self.quiesce(attachment);
+        self.leave_unended(attachment.probes().iter().copied(), now_ns());
+    }
+
     /// Detaches probes and gives their slots back. Spans that are still open are forgotten with them.
     pub fn detach(&mut self, attachment: Attachment) {
         let Attachment {

@@ -1,6 +1,6 @@
 //! A stream of flame pictures: the first whole, then what changed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use profiler_aggregate::{
     difference::NodeDifference,
@@ -121,6 +121,15 @@ fn grouping(by: Grouping) -> v1::Grouping {
         Grouping::Thread => v1::Grouping::Thread,
         Grouping::Process => v1::Grouping::Process,
     }
+}
+
+/// The frames of these numbers.
+pub fn frames(numbers: &BTreeSet<u32>, table: &[Frame]) -> Vec<v1::Frame> {
+    let frame = |number: &u32| {
+        let at = *number as usize;
+        Some(frame((at, table.get(at)?)))
+    };
+    numbers.iter().filter_map(frame).collect()
 }
 
 /// A frame by its number.

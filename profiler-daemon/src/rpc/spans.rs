@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, slice};
 
-use profiler_aggregate::{ThreadId, calltree::FrameId, slowest::MAX_SHOWN, waits::Waker};
+use profiler_aggregate::{ThreadId, slowest::MAX_SHOWN, waits::Waker};
 use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
@@ -41,7 +41,7 @@ pub struct Messages {
 impl Messages {
     /// The message of a picture.
     pub fn next(&mut self, picture: &SpansPicture, at: Position) -> v1::WatchSpansResponse {
-        let used: BTreeSet<FrameId> = picture
+        let used: BTreeSet<u32> = picture
             .spans
             .iter()
             .flat_map(|span| {
@@ -51,7 +51,7 @@ impl Messages {
                     Some(Waker::Interrupt(function)) => slice::from_ref(function),
                     _ => &[],
                 };
-                span.stack.iter().chain(waited).chain(ended).copied()
+                span.stack.iter().chain(waited).chain(ended).map(|frame| frame.0)
             })
             .collect();
         let threads = picture.spans.iter().flat_map(|span| {
@@ -69,10 +69,6 @@ impl Messages {
             .into_iter()
             .flatten()
         });
-        let frame = |id: &FrameId| {
-            let at = id.0 as usize;
-            Some(flame_delta::frame((at, picture.frames.get(at)?)))
-        };
         v1::WatchSpansResponse {
             seq: at.seq,
             dropped: at.dropped,
@@ -85,7 +81,7 @@ impl Messages {
                 .iter()
                 .map(|span| message(span, &picture.frames))
                 .collect(),
-            frames: used.iter().filter_map(frame).collect(),
+            frames: flame_delta::frames(&used, &picture.frames),
             calls: picture.calls,
             window_ns: picture.window_ns,
             watched_ns: picture.watched_ns,

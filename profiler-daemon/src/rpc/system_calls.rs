@@ -18,10 +18,6 @@ pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResp
     let syscalls: Vec<v1::Syscall> = picture.calls.iter().map(message).collect();
     let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
     let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
-    let frame = |id: &u32| {
-        let at = *id as usize;
-        Some(flame_delta::frame((at, picture.frames.get(at)?)))
-    };
     v1::WatchSyscallsResponse {
         seq: at.seq,
         dropped: at.dropped,
@@ -29,7 +25,7 @@ pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResp
         final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
         final_signal: Ending::signal_number(picture.ended.as_ref()),
         scope: picture.scope.to_string(),
-        frames: used.iter().filter_map(frame).collect(),
+        frames: flame_delta::frames(&used, &picture.frames),
         syscalls,
         begun_before: picture.begun_before,
         watched_ns: picture.watched_ns,

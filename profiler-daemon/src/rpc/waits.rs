@@ -20,10 +20,6 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
         .map(|node| message(node, &picture.frames))
         .collect();
     let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
-    let frame = |id: &u32| {
-        let at = *id as usize;
-        Some(flame_delta::frame((at, picture.frames.get(at)?)))
-    };
     v1::WatchWaitsResponse {
         seq: at.seq,
         dropped: at.dropped,
@@ -31,7 +27,7 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
         final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
         final_signal: Ending::signal_number(picture.ended.as_ref()),
         scope: picture.scope.to_string(),
-        frames: used.iter().filter_map(frame).collect(),
+        frames: flame_delta::frames(&used, &picture.frames),
         nodes,
         waits: picture.total.waits,
         waited_ns: picture.total.waited_ns,

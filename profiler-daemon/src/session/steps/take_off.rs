@@ -58,8 +58,7 @@ impl Steps {
                 no_returns_in.contains(&spans.attachment.pid()) && spans.has_returns()
             };
             for spans in step.spans.iter_mut().filter(is_unsafe) {
-                engine.quiesce(&mut spans.attachment);
-                engine.leave_unended(spans.attachment.probes().iter().copied(), monotonic_ns());
+                engine.silence(&mut spans.attachment, monotonic_ns);
                 for probe in spans.attachment.probes() {
                     step.functions.give_up(*probe);
                 }
@@ -77,8 +76,7 @@ impl Steps {
         };
         step.taken_off = Some(reason);
         for attachment in step.attachments_mut() {
-            engine.quiesce(attachment);
-            engine.leave_unended(attachment.probes().iter().copied(), monotonic_ns());
+            engine.silence(attachment, monotonic_ns);
         }
     }
 
@@ -111,8 +109,7 @@ impl Steps {
                 continue;
             }
             if gone.len() == spans.attachment.probes().len() {
-                engine.quiesce(&mut spans.attachment);
-                engine.leave_unended(gone, monotonic_ns());
+                engine.silence(&mut spans.attachment, monotonic_ns);
                 continue;
             }
             let attached_anew = engine.take_off(&mut spans.attachment, &gone)?;
