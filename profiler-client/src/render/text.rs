@@ -644,6 +644,7 @@ pub(crate) mod tests {
                     cpu_share: 0.004,
                     rss_anon_bytes: 21 << 20,
                     kernel_share: 0.0,
+                    ..Default::default()
                 }),
                 ..Default::default()
             })

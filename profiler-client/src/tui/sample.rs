@@ -85,6 +85,7 @@ fn flame(lost: u64) -> v1::WatchFlameResponse {
             cpu_share: 0.004,
             rss_anon_bytes: 16 << 20,
             kernel_share: 0.0,
+            ..Default::default()
         }),
         ..Default::default()
     }

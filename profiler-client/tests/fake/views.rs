@@ -63,6 +63,7 @@ pub fn latency(update: usize, why: Option<&str>) -> v1::WatchLatencyResponse {
             cpu_share: 0.004,
             rss_anon_bytes: 21 << 20,
             kernel_share: 0.001,
+            ..Default::default()
         }),
         ..Default::default()
     }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     kernel::{Activity, CallNumber, Event, HitCounts, ProbeCounts},
     session::{
-        Cost, EventReading, ExitMethod, FunctionInfo, HitReading, MAX_RECORDED_EVENTS, NamedStack,
+        BudgetUse, Cost, EventReading, ExitMethod, FunctionInfo, HitReading, MAX_RECORDED_EVENTS, NamedStack,
         OffAtFirst, Recorded, RecordedExpression, RecordedFunction, RecordedLook, RecordedPlace,
         RecordedReached, RecordedSample, RecordedScope, RecordedStep, RecordedTurn, RecordedWait, Task,
         TracedPlace,
@@ -606,6 +606,10 @@ fn cost(cost: &v1::Cost) -> Cost {
         cpu_share: cost.cpu_share,
         rss_anon_bytes: cost.rss_anon_bytes,
         kernel_share: cost.kernel_share,
+        budget_use: cost.budget_use.map(|budget| BudgetUse {
+            taken: budget.taken,
+            allowed: budget.allowed,
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profiler_aggregate::summary::Summary;
 use profiler_proto::v1;
 
-use crate::session::{Cost, ExitMethod, FunctionInfo, Losses, SessionInfo, SiteInfo};
+use crate::session::{BudgetUse, Cost, ExitMethod, FunctionInfo, Losses, SessionInfo, SiteInfo};
 
 pub fn duration(ns: u64) -> prost_types::Duration {
     prost_types::Duration {
@@ -89,11 +89,13 @@ pub fn cost(cost: Cost) -> v1::Cost {
         cpu_share,
         rss_anon_bytes,
         kernel_share,
+        budget_use,
     } = cost;
     v1::Cost {
         cpu_share,
         rss_anon_bytes,
         kernel_share,
+        budget_use: budget_use.map(|BudgetUse { taken, allowed }| v1::BudgetUse { taken, allowed }),
     }
 }
 

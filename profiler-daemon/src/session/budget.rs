@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use profiler_common::probe::ProbeId;
 
+use super::picture::BudgetUse;
+
 /// Share of the target's CPU time that probes may take where nothing else is asked for.
 pub const DEFAULT_BUDGET: f64 = 0.03;
 
@@ -102,6 +104,8 @@ pub struct Budget {
     next_ns: u64,
     /// Until then the CPU time is read at each look, as costs have mattered lately.
     matters_until_ns: u64,
+    /// The share of the target's CPU time that probes took at the last look that knew it; `None` while it is always allowed.
+    taken: Option<f64>,
 }
 
 /// What was counted up to a moment.
@@ -123,6 +127,7 @@ impl Budget {
             new_until_ns: 0,
             next_ns: 0,
             matters_until_ns: 0,
+            taken: None,
         }
     }
 
@@ -130,6 +135,15 @@ impl Budget {
     #[must_use]
     pub fn share(&self) -> f64 {
         self.share
+    }
+
+    /// How much of it probes take lately.
+    #[must_use]
+    pub fn used(&self) -> Option<BudgetUse> {
+        self.taken.map(|taken| BudgetUse {
+            taken,
+            allowed: self.share,
+        })
     }
 
     /// Looks more often for a while, as there are probes whose rate is not known.
@@ -185,6 +199,10 @@ impl Budget {
             self.next_ns = now_ns + FIRST_LOOK_NS;
         }
         let rate = self.cpu_rate(&look).filter(|_| is_costly);
+        self.taken = match rate {
+            Some(rate) => Some(costs.share(rate)),
+            None => self.taken.filter(|_| is_costly),
+        };
         self.looks.push_back(look);
         let excess = costs.excess(rate?, self.share, always_ns)?;
         // What is left is looked at afresh.
@@ -244,6 +262,14 @@ impl Look {
 impl Costs {
     fn total_ns(&self) -> f64 {
         self.of.iter().map(|cost| cost.ns as f64).sum()
+    }
+
+    /// What they took of the target's CPU time, of which there was so much in a nanosecond. What was measured of a probe may be
+    /// more than what it takes here.
+    fn share(&self, cpu_rate: f64) -> f64 {
+        let total_ns = self.total_ns();
+        let cpu_ns = cpu_rate * self.elapsed_ns as f64;
+        total_ns / cpu_ns.max(total_ns).max(1.0)
     }
 
     /// `cpu_rate` is CPU time of the target in a nanosecond.
@@ -313,6 +339,9 @@ mod tests {
         assert_eq!(budget.look(0, &probed(0, 0), || Some(0)), None);
         let within = budget.look(1000 * MS, &probed(10_000, 0), || Some(1000 * MS));
         assert_eq!(within, None);
+        let used = budget.used().unwrap();
+        assert!((used.taken - 0.01).abs() < 0.001, "{used:?}");
+        assert_eq!(used.allowed, 0.03);
         let over = budget.look(2000 * MS, &probed(20_000, 100 * MS), || Some(2000 * MS));
         let [costly] = over.unwrap().costly[..] else {
             panic!("one has to go")

@@ -2,7 +2,7 @@
 
 use rustix::process::getpid;
 
-use super::picture::Cost;
+use super::picture::{BudgetUse, Cost};
 
 /// CPU time used by this process so far.
 fn cpu_ns() -> u64 {
@@ -34,14 +34,15 @@ impl Meter {
         }
     }
 
-    /// The cost since the beginning.
+    /// The cost since the beginning; what probes take is told by who knows it.
     #[must_use]
-    pub fn read(&self, now_ns: u64) -> Cost {
+    pub fn read(&self, now_ns: u64, budget_use: Option<BudgetUse>) -> Cost {
         let elapsed = now_ns.saturating_sub(self.begin_ns).max(1);
         Cost {
             cpu_share: cpu_ns().saturating_sub(self.begin_cpu_ns) as f64 / elapsed as f64,
             rss_anon_bytes: rss_anon_bytes(),
             kernel_share: 0.0,
+            budget_use,
         }
     }
 }

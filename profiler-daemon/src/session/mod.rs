@@ -155,9 +155,9 @@ pub use lines::TracedPlace;
 pub use list::{Listed, UnnamedFunctions, list_functions};
 pub(crate) use name::SessionName;
 pub use picture::{
-    AskedPace, Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes,
-    FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, OtherHits, SessionInfo, SiteInfo,
-    SlowCall,
+    AskedPace, BudgetUse, Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest,
+    FlameTimes, FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, OtherHits, SessionInfo,
+    SiteInfo, SlowCall,
 };
 
 pub(crate) use recorded_calls::UNNAMED;

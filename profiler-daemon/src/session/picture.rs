@@ -126,6 +126,17 @@ pub struct Cost {
     pub rss_anon_bytes: u64,
     /// Time in its programs in the kernel as a share of one core; 0 where the kernel does not measure it.
     pub kernel_share: f64,
+    /// What the session's probes take of the target's time; `None` while that is always allowed, or not known.
+    pub budget_use: Option<BudgetUse>,
+}
+
+/// How near probes are to their budget, over about the last second.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct BudgetUse {
+    /// Share of the target's CPU time that they take.
+    pub taken: f64,
+    /// Share from which on the costliest are taken off.
+    pub allowed: f64,
 }
 
 /// The latency of one function.

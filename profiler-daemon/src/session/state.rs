@@ -43,7 +43,7 @@ use super::{
     flame::Flame,
     late_code::ReturnProbes,
     name::SessionName,
-    picture::{ExitMethod, FlameKind, SessionInfo},
+    picture::{Cost, ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
     probed_code::ProbedCodes,
@@ -322,6 +322,12 @@ impl Session {
         self.steps.last().is_some_and(|last| last.step.asks_for_return())
     }
 
+    /// What the daemon and the session's probes cost so far.
+    fn cost(&self, now_ns: u64) -> Cost {
+        self.meter
+            .read(now_ns, self.budget.as_ref().and_then(Budget::used))
+    }
+
     /// A moment at which something is given out.
     fn tick<'a>(
         &self,
@@ -334,7 +340,7 @@ impl Session {
             engine,
             frames,
             dropped,
-            cost: self.meter.read(now_ns),
+            cost: self.cost(now_ns),
             now_ns,
             ended: None,
         }

@@ -364,7 +364,7 @@ impl Session {
             engine,
             frames,
             dropped,
-            cost: self.meter.read(now_ns),
+            cost: self.cost(now_ns),
             now_ns,
             ended,
         };

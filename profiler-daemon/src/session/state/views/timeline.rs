@@ -178,7 +178,7 @@ impl Session {
                 now_ns,
                 scope: &self.scope_text,
                 calls: self.calls_so_far(engine),
-                cost: self.meter.read(now_ns),
+                cost: self.cost(now_ns),
                 ended,
             };
             for timeline in self.timelines.iter_mut().filter(|timeline| is_due(timeline)) {
