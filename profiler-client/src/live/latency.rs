@@ -181,6 +181,7 @@ impl View<'_> {
 fn method(site: &v1::Site) -> String {
     let mut words = vec![match site.exit_method() {
         v1::ExitMethod::Return => "exit by return probe".to_owned(),
+        v1::ExitMethod::Ret if site.exits == 1 => "exit by 1 ret probe".to_owned(),
         v1::ExitMethod::Ret => format!("exit by {} ret probes", site.exits),
         v1::ExitMethod::Never => "never returns: calls have no end".to_owned(),
         v1::ExitMethod::SystemCall => "exit by the kernel's tracepoint".to_owned(),

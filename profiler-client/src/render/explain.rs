@@ -3,12 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use profiler_proto::v1;
+use profiler_scope::Place;
 
 use super::{escape::terminal, trace::reasons, units};
 use crate::live::line::{Line, Style};
 
 /// Something that is true of less than this share more, or less, of slow calls than of others explains little.
 const WORTH_SAYING: f64 = 0.01;
+
+/// Above findings: the shares of slow calls and of others of which they are true, and by how much these differ at least.
+pub const HEADING: &str = "   slow  others difference ≥";
 
 /// The difference that there is at least, whatever its sign.
 #[must_use]
@@ -23,9 +27,43 @@ pub fn worth_saying(explained: &v1::WatchExplainResponse) -> impl Iterator<Item 
     findings.filter(|finding| certain(finding) >= WORTH_SAYING)
 }
 
-/// The table; `more` says how there would be more calls.
+/// The text of the line that a finding is about, where that is one of a function's source.
 #[must_use]
-pub fn explained(explained: &v1::WatchExplainResponse, number: usize, more: &str) -> Vec<Line> {
+pub fn text_of<'a>(finding: &v1::Finding, source: &'a v1::SourceFunction) -> Option<&'a str> {
+    let scope = profiler_scope::parse(&finding.text).ok()?;
+    let (Place::Line { file, line } | Place::Branch { file, line, .. } | Place::Call { file, line, .. }) =
+        &scope.last()?.place
+    else {
+        return None;
+    };
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let own = source.function.as_ref().map_or("", |function| &function.file);
+    let is_it = |other: &&v1::SourceLine| {
+        let of = if other.file.is_empty() { own } else { &other.file };
+        other.line == *line && name(of) == name(file)
+    };
+    let text = source.lines.iter().find(is_it)?.text.trim();
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A finding, and the text of its line.
+#[must_use]
+pub fn line_with_text(finding: &v1::Finding, source: Option<&v1::SourceFunction>) -> Line {
+    let text = source.and_then(|source| text_of(finding, source));
+    match text {
+        Some(text) => line(finding).and(Style::Faint, format!("   {}", terminal(text))),
+        None => line(finding),
+    }
+}
+
+/// The table, with the text of lines that are in the function's source; `more` says how there would be more calls.
+#[must_use]
+pub fn explained(
+    explained: &v1::WatchExplainResponse,
+    source: Option<&v1::SourceFunction>,
+    number: usize,
+    more: &str,
+) -> Vec<Line> {
     let (slow, other) = (
         explained.slow.unwrap_or_default(),
         explained.other.unwrap_or_default(),
@@ -71,9 +109,9 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize, more: &str
         ));
         return lines;
     }
-    lines.push(Line::of(Style::Faint, "   slow  others  at least"));
+    lines.push(Line::of(Style::Faint, HEADING));
     for finding in worth_saying(explained).take(number) {
-        lines.push(line(finding));
+        lines.push(line_with_text(finding, source));
     }
     if all > number {
         let more = units::count((all - number) as u64);
@@ -300,10 +338,10 @@ pub(crate) mod tests {
     #[test]
     fn what_is_certain_is_shown_with_the_scope_that_looks_at_it() {
         assert_eq!(
-            text(&explained(&response(), 10, MORE)),
+            text(&explained(&response(), None, 10, MORE)),
             "42 slow calls (from 4.71 ms) of 12.1 ms on average, 800 others of 1.30 ms\n\
              \n\
-             \x20  slow  others  at least\n\
+             \x20  slow  others difference ≥\n\
              \x20  100%    0.5%    +85.0%   main.cc:1310!taken\n\
              \x20 95.2%    0.5%    +70.0%   recv@main.cc:1312[> 3.2ms]   mean 3.92 ms, of others 21.0 µs\n\
              \n\
@@ -312,8 +350,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn findings_at_lines_have_their_text_beside_them() {
+        let line = |line, file: &str, text: &str| v1::SourceLine {
+            line,
+            file: file.to_owned(),
+            text: text.to_owned(),
+            ..v1::SourceLine::default()
+        };
+        let source = v1::SourceFunction {
+            function: Some(v1::Function {
+                file: "/src/main.cc".to_owned(),
+                ..v1::Function::default()
+            }),
+            lines: vec![
+                line(1310, "/src/other.cc", "wrong();"),
+                line(1310, "", "    if (n > 3) {\x1b"),
+            ],
+            ..v1::SourceFunction::default()
+        };
+        let text = text(&explained(&response(), Some(&source), 10, MORE));
+        assert!(
+            text.contains("main.cc:1310!taken   if (n > 3) {\\u{1b}\n"),
+            "{text}"
+        );
+        assert!(text.contains("of others 21.0 µs\n"), "{text}");
+    }
+
+    #[test]
     fn another_share_than_asked_and_longer_calls_are_said() {
-        let plain = text(&explained(&response(), 10, MORE));
+        let plain = text(&explained(&response(), None, 10, MORE));
         assert!(
             !plain.contains("longer") && !plain.contains("count as"),
             "{plain}"
@@ -323,6 +388,7 @@ pub(crate) mod tests {
                 threshold_of_all_ns: 1_200_000,
                 ..response()
             },
+            None,
             10,
             MORE,
         ));
@@ -335,6 +401,7 @@ pub(crate) mod tests {
                 scope: "f[>= p99]".to_owned(),
                 ..response()
             },
+            None,
             10,
             MORE,
         ));
@@ -346,7 +413,7 @@ pub(crate) mod tests {
 
     #[test]
     fn findings_beyond_the_number_are_counted() {
-        let text = text(&explained(&response(), 1, MORE));
+        let text = text(&explained(&response(), None, 1, MORE));
         assert!(text.contains("\n1 more: -n shows them\n"), "{text}");
         assert!(!text.contains("recv"), "{text}");
     }
@@ -377,7 +444,7 @@ pub(crate) mod tests {
                 "all slow, or none is",
             ),
         ] {
-            let text = text(&explained(&change, 10, MORE));
+            let text = text(&explained(&change, None, 10, MORE));
             assert!(text.contains(why), "{text}");
         }
     }

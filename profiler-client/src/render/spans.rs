@@ -138,7 +138,7 @@ pub fn system_calls(span: &v1::Span, most: usize) -> Vec<Line> {
         return Vec::new();
     }
     if calls.kinds.is_empty() {
-        return indented(vec![Line::of(Style::Faint, "none")], "calls:");
+        return indented(vec![Line::of(Style::Faint, "no system call")], "calls:");
     }
     let kinds = calls.kinds.len();
     let shown = if kinds > most { most - 1 } else { kinds };

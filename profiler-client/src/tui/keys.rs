@@ -77,7 +77,8 @@ impl Binding {
             Action::Processes | Action::Record | Action::NoBudget | Action::EditPrint => {
                 !lens.is_of_recording()
             }
-            Action::Part(_) => lens.is_of_recording(),
+            Action::Part(_) | Action::EditPart => lens.is_of_recording(),
+            Action::Search => lens.screen().is_none_or(Pane::is_searched),
             // A recording comes at once.
             Action::Picture => !lens.is_of_recording(),
             // Another tool has put them together already.
@@ -88,6 +89,7 @@ impl Binding {
             Action::Inside
             | Action::Nudge(_)
             | Action::Part(_)
+            | Action::EditPart
             | Action::Undo
             | Action::Redo
             | Action::EditScope => true,
@@ -317,14 +319,14 @@ pub static KEYS: &[Binding] = &[
         &[key('4'), key('d')],
         On::Panes,
         Action::Show(Pane::Difference),
-        "difference",
+        "",
         "how slow calls differ from the others (p95, if none is set)",
     ),
     bind(
         &[key('5'), key('s')],
         On::Panes,
         Action::Show(Pane::Source),
-        "source",
+        "",
         "the source of the selected function, or of the scope's",
     ),
     bind(
@@ -338,7 +340,7 @@ pub static KEYS: &[Binding] = &[
         &[key('7'), key('x')],
         On::Panes,
         Action::Show(Pane::Explain),
-        "explain",
+        "",
         "what slow calls do that the others do not, in words",
     ),
     bind(
@@ -433,6 +435,13 @@ pub static KEYS: &[Binding] = &[
         "of a recording: twice the part",
     ),
     bind(
+        &[key('@')],
+        On::Panes,
+        Action::EditPart,
+        "part",
+        "of a recording: type the part, as in 10s..20s, or 10s for its last",
+    ),
+    bind(
         &[key('e'), key(':')],
         On::Panes,
         Action::EditScope,
@@ -458,7 +467,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Back,
         "",
-        "out of the search, bars, zoom, threads or event; u undoes edits",
+        "out of the search, bars, zoom, threads, event, or panes T C S L",
     ),
     bind(
         &[key('/')],

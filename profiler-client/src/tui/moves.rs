@@ -128,7 +128,7 @@ fn hits(lens: &mut Lens, towards: Move, data: &Data) {
             }
         }
         _ => {
-            let items: Vec<Item> = data.hits.rows.iter().map(|row| Item::Hit(row.id())).collect();
+            let items: Vec<Item> = data.hits_shown(lens).map(|row| Item::Hit(row.id())).collect();
             if lens.selection().is_none_or(|selected| !items.contains(selected))
                 && let Some(last) = items.last()
             {

@@ -7,14 +7,14 @@ use std::{
 
 use profiler_proto::v1;
 
-use super::interruptible;
+use super::{interruptible, source};
 use crate::{
     attached::{Attached, Owned, recorded_length},
     cli::{
         exit::Failure,
         request::{Explain, Host},
     },
-    connect::connect,
+    connect::{Connection, connect},
     live::screen,
     output::{self, Progress, note, warnings},
     render::{explain, explain_json},
@@ -25,9 +25,27 @@ use crate::{
 /// Time between looks at how far it is.
 const INTERVAL: Duration = Duration::from_secs(2);
 
+/// How long the source of the function is waited for.
+const SOURCE: Duration = Duration::from_secs(2);
+
+/// The source of the function that is explained, where that can be had: what is said of lines has their text beside it.
+async fn source_of(connection: &Connection, session: &v1::Session) -> Option<v1::SourceFunction> {
+    let pid = session
+        .pids
+        .first()
+        .filter(|_| recorded_length(session).is_none())?;
+    let scope = profiler_scope::parse(&session.scope).ok()?;
+    let target = v1::Target {
+        target: Some(v1::target::Target::Pid(*pid)),
+    };
+    let place = scope.last()?.place.to_string();
+    let found = tokio::time::timeout(SOURCE, source::sources(connection, target, &place)).await;
+    found.ok()?.ok()?.into_iter().next()
+}
+
 /// Runs it.
 pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again) = interruptible(&mut stop, async {
+    let (connection, attached, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client = connection.views();
@@ -40,7 +58,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
         };
         let stream = client.watch_explain(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_explain(watch).await?.into_inner());
-        Ok((attached, stream, again))
+        Ok((connection, attached, stream, again))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -67,7 +85,9 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             output::ndjson(explain_json::explained(last, request.number))?;
         } else {
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
-            screen::print(&explain::explained(last, request.number, more), colour)?;
+            let source = source_of(&connection, &attached.session).await;
+            let lines = explain::explained(last, source.as_ref(), request.number, more);
+            screen::print(&lines, colour)?;
             note(&explain::summary(last, attached.elapsed(began), more));
         }
     }

@@ -11,7 +11,7 @@ mod own;
 pub(crate) mod processes;
 pub(crate) mod record;
 mod sessions;
-mod source;
+pub(crate) mod source;
 mod spans;
 mod syscalls;
 pub(crate) mod target;

@@ -10,11 +10,32 @@ use crate::{
         exit::{ExitStatus, Failure},
         request::Host,
     },
-    connect::connect,
+    connect::{Connection, connect},
     live::screen::{self, Screen},
     output,
     render::{escape::terminal, source, source_json},
 };
+
+/// The source of all functions that a place means.
+///
+/// # Errors
+/// Those of the request.
+pub async fn sources(
+    connection: &Connection,
+    target: v1::Target,
+    place: &str,
+) -> Result<Vec<v1::SourceFunction>, Failure> {
+    let request = v1::SourceRequest {
+        target: Some(target),
+        place: place.to_owned(),
+    };
+    let mut stream = connection.targets().source(request).await?.into_inner();
+    let mut functions = Vec::new();
+    while let Some(message) = stream.message().await? {
+        functions.extend(message.function);
+    }
+    Ok(functions)
+}
 
 /// Shows functions as they arrive.
 pub async fn show(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DrawingArgs, RecordedTime, flame::one_event, shared::recorded_time};
+use super::{DrawingArgs, RecordedTime, flame::one_event};
 
 /// `profiler diff`.
 #[derive(Args, Debug)]
@@ -21,10 +21,10 @@ pub struct DiffArgs {
     /// what was recorded
     pub scope: Option<String>,
     /// Look at a part of BEFORE, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long = "before", value_name = "A..B", value_parser = recorded_time)]
+    #[arg(long = "before", value_name = "A..B")]
     pub before_time: Option<RecordedTime>,
     /// Look at a part of AFTER
-    #[arg(long = "after", value_name = "A..B", value_parser = recorded_time)]
+    #[arg(long = "after", value_name = "A..B")]
     pub after_time: Option<RecordedTime>,
     /// Compare an event that both recordings have instead of time, by perf's name, e.g. page-faults
     #[arg(short, long, value_name = "EVENT", value_parser = one_event, conflicts_with_all = ["on_cpu", "off_cpu", "waits"])]

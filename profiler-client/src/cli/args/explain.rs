@@ -7,7 +7,6 @@ use clap::Args;
 use super::{
     super::duration::{self, Span},
     Color, DryRunArgs, HostArgs, ProbingArgs, RecordedTime, TargetArgs,
-    shared::recorded_time,
 };
 
 /// `profiler explain`.
@@ -23,7 +22,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "exe", "host", "duration", "exit", "budget", "dry_run"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    #[arg(long, value_name = "A..B", requires = "from")]
     pub time: Option<RecordedTime>,
     /// How long to look, in seconds or with a unit; Ctrl-C ends it earlier
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]

@@ -1,6 +1,6 @@
 //! Flags of several verbs.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum, builder::RangedI64ValueParser};
 use profiler_proto::limits::MAX_FREQUENCY_HZ;
@@ -45,7 +45,7 @@ pub struct FromArgs {
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "dry_run"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    #[arg(long, value_name = "A..B", requires = "from")]
     pub time: Option<RecordedTime>,
 }
 
@@ -58,7 +58,7 @@ pub struct FromMoreArgs {
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "symbols"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    #[arg(long, value_name = "A..B", requires = "from")]
     pub time: Option<RecordedTime>,
 }
 
@@ -78,23 +78,26 @@ impl fmt::Display for RecordedTime {
     }
 }
 
-/// Reads a part of a recording.
-pub fn recorded_time(text: &str) -> Result<RecordedTime, String> {
-    let (begin, end) = text
-        .split_once("..")
-        .ok_or("a time range is expected: 10s..20s, 5m.. or ..30s")?;
-    let at = |text: &str| match text.trim() {
-        "" => Ok(None),
-        "0" | "0s" => Ok(Some(Duration::ZERO)),
-        text => duration::parse(text).map(|span| Some(span.0)),
-    };
-    let time = RecordedTime {
-        begin: at(begin)?,
-        end: at(end)?,
-    };
-    match time.end {
-        Some(end) if end <= time.begin.unwrap_or_default() => Err("it ends before it begins".to_owned()),
-        _ => Ok(time),
+impl FromStr for RecordedTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (begin, end) = text
+            .split_once("..")
+            .ok_or("a time range is expected: 10s..20s, 5m.. or ..30s")?;
+        let at = |text: &str| match text.trim() {
+            "" => Ok(None),
+            "0" | "0s" => Ok(Some(Duration::ZERO)),
+            text => duration::parse(text).map(|span| Some(span.0)),
+        };
+        let time = Self {
+            begin: at(begin)?,
+            end: at(end)?,
+        };
+        match time.end {
+            Some(end) if end <= time.begin.unwrap_or_default() => Err("it ends before it begins".to_owned()),
+            _ => Ok(time),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     super::duration::{self, Span},
     Color, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs,
-    shared::{frequency, recorded_time},
+    shared::frequency,
 };
 use crate::state::functions::Sort;
 
@@ -25,7 +25,7 @@ pub struct TopArgs {
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "frequency"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    #[arg(long, value_name = "A..B", requires = "from")]
     pub time: Option<RecordedTime>,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    super::print_list,
-    By, Color, HostArgs, RecordedTime, SessionMakingArgs, ShapingArgs, TargetArgs,
-    shared::{frequency, recorded_time},
+    super::print_list, By, Color, HostArgs, RecordedTime, SessionMakingArgs, ShapingArgs, TargetArgs,
+    shared::frequency,
 };
 use crate::{state::functions::Sort, tui::lens::Pane};
 
@@ -27,7 +26,7 @@ pub struct TuiArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "exe", "session", "host", "exit", "budget", "frequency"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
-    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    #[arg(long, value_name = "A..B", requires = "from")]
     pub time: Option<RecordedTime>,
     /// Pane to begin with [default: top; of a recording that the key r made, the one that it was begun on]
     #[arg(long, value_enum, value_name = "PANE")]

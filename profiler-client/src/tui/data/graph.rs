@@ -14,6 +14,12 @@ use crate::{
 /// Boxes narrower than this share are left out: they are less than a quarter of a column of a wide screen.
 const NARROWEST: f64 = 1.0 / 1200.0;
 
+/// Share of the time from which on a difference is said in words.
+const WORTH_SAYING: f64 = 0.01;
+
+/// Share of the largest difference that a function has to have to stand for it.
+const NEARLY_ALL: f64 = 0.9;
+
 /// A node of it.
 #[derive(Clone, Debug)]
 pub struct GraphNode {
@@ -42,6 +48,9 @@ pub struct Graph {
     pub roots: Vec<usize>,
     /// All time.
     pub total: Weight,
+    /// The function that slow calls surely spend more of their time in than the others do: the innermost that has nearly all
+    /// of the largest difference.
+    pub largest_difference: Option<usize>,
 }
 
 /// A box: a node, or all.
@@ -70,10 +79,15 @@ impl Graph {
             total: node.total,
             difference: node.difference.copied(),
         });
-        Self {
+        let graph = Self {
             nodes: nodes.collect(),
             roots: tree.roots.clone(),
             total: tree.total,
+            largest_difference: None,
+        };
+        Self {
+            largest_difference: graph.find_largest_difference(),
+            ..graph
         }
     }
 
@@ -136,6 +150,23 @@ impl Graph {
     /// A node and those above it.
     pub fn upwards(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(node), |&at| self.nodes[at].parent)
+    }
+
+    fn find_largest_difference(&self) -> Option<usize> {
+        let more = |at: usize| {
+            let difference = self.nodes[at].difference.as_ref();
+            difference
+                .filter(|difference| difference.low > 0.0)
+                .map(|difference| difference.difference)
+        };
+        let certain = (0..self.nodes.len()).filter_map(more);
+        let largest = certain.fold(0.0, f64::max);
+        if largest < WORTH_SAYING {
+            return None;
+        }
+        let has_most = |at: &usize| more(*at).is_some_and(|more| more >= NEARLY_ALL * largest);
+        let depth = |at: &usize| self.upwards(*at).count();
+        (0..self.nodes.len()).filter(has_most).max_by_key(depth)
     }
 
     /// Where the boxes lie if a node fills the graph, those above it with it, without those that have less than a share of all.

@@ -7,8 +7,11 @@ use std::{
 
 use profiler_proto::v1;
 
-use super::super::lens::MomentId;
-use crate::state::{Malformed, trace::TraceState};
+use super::{super::lens::MomentId, is_match};
+use crate::{
+    render::trace,
+    state::{Malformed, trace::TraceState},
+};
 
 /// Hits that are kept.
 const KEPT: usize = 1000;
@@ -33,6 +36,19 @@ impl HitRow {
             ts_ns: self.hit.ts_ns,
             tid: self.hit.tid,
         }
+    }
+
+    /// Whether its place, a value such as `n=12`, or its thread's number has what is searched for.
+    #[must_use]
+    pub fn has(&self, search: &str) -> bool {
+        let mut values = self.hit.values.iter().map(|value| {
+            let (Ok(text) | Err(text)) = trace::shown(value);
+            format!("{}={text}", value.expression)
+        });
+        search.is_empty()
+            || is_match(&trace::place(&self.place), search)
+            || self.hit.tid.to_string() == search
+            || values.any(|value| is_match(&value, search))
     }
 }
 

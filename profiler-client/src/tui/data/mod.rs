@@ -395,7 +395,13 @@ impl Data {
         // Who types a name in full means that one.
         let is_meant =
             |row: &FunctionRow| !lens.search.is_empty() && is_called(&row.frame.function, &lens.search);
-        rows.sort_by(|a, b| is_meant(b).cmp(&is_meant(a)).then_with(|| order(lens.sort, a, b)));
+        // The program's own functions can be looked inside of by everybody, and are what is meant more often than the kernel's.
+        let is_kernels = |row: &FunctionRow| !lens.search.is_empty() && row.frame.kernel;
+        rows.sort_by(|a, b| {
+            let meant = is_meant(b).cmp(&is_meant(a));
+            let own = is_kernels(a).cmp(&is_kernels(b));
+            meant.then(own).then_with(|| order(lens.sort, a, b))
+        });
         rows.into_iter()
     }
 
@@ -639,7 +645,7 @@ impl Data {
                 let source = self.source_shown(lens);
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
             }
-            Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),
+            Item::Hit(id) => self.hits_shown(lens).any(|row| row.id() == *id),
             Item::Call(id) => self.aside.calls.rows.iter().any(|row| row.id() == *id),
             Item::Finding(text) => self.findings().any(|finding| finding.text == *text),
         }

@@ -79,8 +79,13 @@ impl Data {
     pub fn selected_hit(&self, lens: &Lens) -> Option<&HitRow> {
         match lens.selection() {
             Some(Item::Hit(id)) => self.hits.rows.iter().find(|row| row.id() == *id),
-            _ => self.hits.rows.back(),
+            _ => self.hits_shown(lens).next_back(),
         }
+    }
+
+    /// The hits of the screen, oldest first.
+    pub fn hits_shown(&self, lens: &Lens) -> impl DoubleEndedIterator<Item = &HitRow> {
+        self.hits.rows.iter().filter(|row| row.has(&lens.search))
     }
 
     /// The selected call: the slowest, where none was chosen.

@@ -97,6 +97,8 @@ pub enum Action {
     Nudge(Towards),
     /// Another part of the recording.
     Part(Part),
+    /// The part of the recording is typed.
+    EditPart,
     /// The other end of the selected bars is here.
     Mark,
     /// Calls are slow from the selected bar on.

@@ -2,8 +2,8 @@
 
 use profiler_daemon::session::OVER_BUDGET;
 
-use super::{Before, Effect, Item, Lens, Pane, Part, Recorded, Target, part, update::show};
-use crate::{attached::recorded_length, tui::data::Data};
+use super::{Before, Effect, Item, LeftScope, Lens, Pane, Part, Recorded, Target, part, update::show};
+use crate::{attached::recorded_length, cli::args::RecordedTime, tui::data::Data};
 
 /// Why the limit on what probes cost stays.
 const LIMIT_OF_SESSION: &str = "The limit of a session was set when it was made (--budget).";
@@ -77,20 +77,19 @@ pub(super) fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
     if lens.attaching || !reason.contains(OVER_BUDGET) {
         return Vec::new();
     }
-    let notice = format!(
-        "`{}` is left: {reason}. K takes it again and keeps its probes whatever they cost.",
-        lens.scope
-    );
-    let left = lens.scope.clone();
-    let effect = attach_to_everything(lens, notice);
+    let left = LeftScope {
+        scope: lens.scope.clone(),
+        why: reason.to_owned(),
+    };
+    let effect = attach_to_everything(lens, None);
     if effect.is_some() {
         lens.left = Some(left);
     }
     effect.into_iter().collect()
 }
 
-/// Attaches to the same processes without the scope, and says why; `None` where there is no scope, or no process.
-fn attach_to_everything(lens: &mut Lens, notice: String) -> Option<Effect> {
+/// Attaches to the same processes without the scope; `None` where there is no scope, or no process.
+fn attach_to_everything(lens: &mut Lens, notice: Option<String>) -> Option<Effect> {
     let target = match &lens.target {
         Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.scope.is_empty() => target.clone(),
         _ => return None,
@@ -98,7 +97,7 @@ fn attach_to_everything(lens: &mut Lens, notice: String) -> Option<Effect> {
     *lens = Lens {
         target: Some(target.clone()),
         attaching: true,
-        notice: Some(notice),
+        notice,
         ..lens.anew()
     };
     Some(Effect::Attach {
@@ -119,7 +118,7 @@ pub(super) fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
         return effect.into_iter().collect();
     }
     // The process may be there, and the scope be what cannot be looked at.
-    if let Some(effect) = attach_to_everything(lens, message.clone()) {
+    if let Some(effect) = attach_to_everything(lens, Some(message.clone())) {
         return vec![effect];
     }
     *lens = Lens {
@@ -150,6 +149,27 @@ pub(super) fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect>
         lens.notice = Some("There is no more of the recording that way.".to_owned());
         return Vec::new();
     };
+    go_to_part(lens, recorded, time)
+}
+
+/// Looks at the part of the recording that was typed.
+///
+/// # Errors
+/// What is wrong with the text, in a clause.
+pub(super) fn type_part(lens: &mut Lens, text: &str, data: &Data) -> Result<Vec<Effect>, String> {
+    let Some(Target::Recording(recorded)) = lens.target.clone() else {
+        return Ok(Vec::new());
+    };
+    let of_all = data.session.as_deref().and_then(recorded_length);
+    let of_all = of_all.filter(|_| recorded.time == RecordedTime::default());
+    let time = part::typed(text, lens.whole.or(of_all))?;
+    if time == recorded.time {
+        return Ok(Vec::new());
+    }
+    Ok(go_to_part(lens, recorded, time))
+}
+
+fn go_to_part(lens: &mut Lens, recorded: Recorded, time: RecordedTime) -> Vec<Effect> {
     let target = Target::Recording(Recorded {
         time,
         ..recorded.clone()
@@ -218,13 +238,14 @@ pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         _ => return Vec::new(),
     };
     make_without_budget(lens);
-    let left = lens.left.take().filter(|_| lens.scope.is_empty());
+    let left = lens.left_scope().cloned();
+    lens.left = None;
     if !data.is_over_budget() && left.is_none() {
         lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
         return vec![Effect::NoBudget];
     }
     if let Some(left) = left {
-        lens.scope = left;
+        lens.scope = left.scope;
     }
     vec![Effect::NoBudget, attach_anew(lens, target)]
 }

@@ -8,6 +8,8 @@ const MAX_CHARS: usize = 4096;
 /// What the text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
+    /// The part of the recording that is looked at.
+    Part,
     /// The scope.
     Scope,
     /// What is searched for.

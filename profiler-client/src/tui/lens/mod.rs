@@ -128,6 +128,15 @@ impl Costly {
     }
 }
 
+/// A scope whose session ended because its probes cost too much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeftScope {
+    /// The scope.
+    pub scope: String,
+    /// What its probes cost, in a clause.
+    pub why: String,
+}
+
 /// The lens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lens {
@@ -141,8 +150,8 @@ pub struct Lens {
     pub attaching: bool,
     /// There is none: what was asked for was refused.
     unattached: bool,
-    /// The scope that was left because its probes cost too much.
-    left: Option<String>,
+    /// The scope that was left because its probes cost too much, and why.
+    left: Option<LeftScope>,
     /// How long all of the recording is, once that is known.
     whole: Option<Duration>,
     /// The part of the recording that was looked at before, until the next one has come.
@@ -151,6 +160,8 @@ pub struct Lens {
     pub scope: String,
     /// The screen.
     pub pane: Pane,
+    /// The pane that one was left for which is only looked into.
+    came_from: Pane,
     /// By screen; `None` is that of the processes.
     selected: HashMap<Option<Pane>, Item>,
     /// What frames stand for.
@@ -286,6 +297,12 @@ impl Lens {
         matches!(self.target, Some(Target::Profile(_)))
     }
 
+    /// The scope that was left because its probes cost too much, as long as no other is looked at.
+    #[must_use]
+    pub fn left_scope(&self) -> Option<&LeftScope> {
+        self.left.as_ref().filter(|_| self.scope.is_empty())
+    }
+
     /// Whether a recording has nothing to show for what was asked: it was refused.
     #[must_use]
     pub const fn is_unattached(&self) -> bool {
@@ -310,6 +327,12 @@ impl Lens {
             Pane::Waits | Pane::Syscalls => path::without_thresholds(&self.scope),
             _ => self.scope.clone(),
         }
+    }
+
+    /// Whether there are edits that can be taken back; of a session that others edit too, there may be.
+    #[must_use]
+    pub fn has_edits(&self) -> bool {
+        !self.trail.is_empty() || matches!(self.target, Some(Target::Session(_)))
     }
 
     /// Whether edits of the scope are under way.

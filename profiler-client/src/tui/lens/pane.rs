@@ -92,6 +92,27 @@ impl Pane {
         !matches!(self, Self::Sessions)
     }
 
+    /// Whether something can be searched for on it.
+    #[must_use]
+    pub const fn is_searched(self) -> bool {
+        self.shares_search() || matches!(self, Self::Hits | Self::Threads | Self::Sessions)
+    }
+
+    /// Whether it shows what the other panes of functions and their source show too: a search goes along between them.
+    #[must_use]
+    pub const fn shares_search(self) -> bool {
+        matches!(self, Self::Top | Self::Graph | Self::Difference | Self::Source)
+    }
+
+    /// Whether it is looked into from another pane, and left for that one.
+    #[must_use]
+    pub const fn is_visited(self) -> bool {
+        matches!(
+            self,
+            Self::Threads | Self::Timeline | Self::Sessions | Self::Losses
+        )
+    }
+
     /// Whether it shows a flame graph.
     #[must_use]
     pub const fn is_graph(self) -> bool {

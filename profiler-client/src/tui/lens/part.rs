@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::args::RecordedTime;
+use crate::cli::{args::RecordedTime, duration};
 
 /// The shortest part.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -77,6 +77,31 @@ pub fn moved(
     (moved != time).then_some(moved)
 }
 
+/// The part that was typed: a range as `--time` has it, the end of a recording by its length, as in `10s`, or nothing for all of it.
+///
+/// # Errors
+/// What is wrong with it, in a clause.
+pub fn typed(text: &str, whole: Option<Duration>) -> Result<RecordedTime, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(RecordedTime::default());
+    }
+    if text.contains("..") {
+        return text.parse();
+    }
+    let length = duration::parse(text)
+        .map_err(|_| "a part is expected: 10s..20s, 5m.., ..30s, or 10s for the last ten seconds")?
+        .0;
+    let whole = whole.ok_or(
+        "how long the recording is, is not known yet: type a part from its beginning, as in 10s..20s",
+    )?;
+    let begin = whole.saturating_sub(length);
+    Ok(RecordedTime {
+        begin: Some(in_ms(begin)).filter(|begin| !begin.is_zero()),
+        end: None,
+    })
+}
+
 /// Whole milliseconds, which can be read on a command line.
 fn in_ms(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
@@ -116,6 +141,18 @@ mod tests {
         assert_eq!(go(all, 100, Part::Later), None);
         assert_eq!(go(all, 100, Part::Earlier), None);
         assert_eq!(go(all, 1, Part::Shorter), None);
+    }
+
+    #[test]
+    fn a_part_is_typed_as_a_range_or_as_the_last_seconds() {
+        let whole = Some(Duration::from_secs(100));
+        assert_eq!(typed("10s..20s", whole), Ok(seconds(10, Some(20))));
+        assert_eq!(typed(" 10s ", whole), Ok(seconds(90, None)));
+        assert_eq!(typed("200s", whole), Ok(RecordedTime::default()));
+        assert_eq!(typed("", None), Ok(RecordedTime::default()));
+        for (text, whole) in [("10s", None), ("20s..10s", whole), ("ten", whole)] {
+            assert!(typed(text, whole).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn action() -> impl Strategy<Value = Action> {
             Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
             Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
             Action::Mark, Action::Threshold, Action::Picture, Action::By, Action::Collapse, Action::AtLeast,
-            Action::Around, Action::EditHide, Action::EditFold, Action::Mouse,
+            Action::Around, Action::EditHide, Action::EditFold, Action::EditPart, Action::Mouse,
             Action::Refused { message: "No.".to_owned(), scope: "handle".to_owned() },
             Action::NotAttached { message: "No.".to_owned() },
         ]),
@@ -836,12 +836,8 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
         scope: String::new(),
     };
     assert_eq!(effects, [attach]);
-    assert!(
-        lens.notice
-            .clone()
-            .unwrap_or_default()
-            .contains("`hot` is left: the probes took 9%")
-    );
+    let left = lens.left_scope().unwrap().clone();
+    assert_eq!((left.scope.as_str(), left.why), ("hot", why.clone()));
     assert_eq!(lens.making, ["--frequency=499"]);
     assert!(
         update(&mut lens, ended(&why), &data).is_empty(),
@@ -1192,6 +1188,15 @@ fn a_costly_step_is_attached_once_the_user_says_so() {
     do_all(&mut lens, &mut service, Action::Show(Pane::Graph));
     assert_eq!((lens.costly.as_ref(), lens.pane), (None, Pane::Graph));
 
+    // What it would have been can be edited.
+    select(&mut lens);
+    do_all(&mut lens, &mut service, Action::Enter);
+    do_all(&mut lens, &mut service, Action::EditScope);
+    assert_eq!(
+        lens.input.take().map(|input| input.text()),
+        Some("handle".to_owned())
+    );
+
     // It stays while text is typed.
     select(&mut lens);
     do_all(&mut lens, &mut service, Action::Search);
@@ -1276,4 +1281,73 @@ fn the_source_begins_at_the_line_of_the_last_step() {
     source.marked_line = 14;
     source.lines[2].marked = true;
     assert_eq!(selected(&data).0, 14);
+}
+
+#[test]
+fn panes_that_are_looked_into_are_left_by_escape() {
+    for pane in [Pane::Losses, Pane::Threads, Pane::Timeline, Pane::Sessions] {
+        let (mut lens, mut service) = attached();
+        do_all(&mut lens, &mut service, Action::Show(Pane::Graph));
+        do_all(&mut lens, &mut service, Action::Show(pane));
+        do_all(&mut lens, &mut service, Action::Show(Pane::Losses));
+        do_all(&mut lens, &mut service, Action::Back);
+        assert_eq!(lens.pane, Pane::Graph, "{pane:?}");
+        do_all(&mut lens, &mut service, Action::Back);
+        assert_eq!(lens.pane, Pane::Graph, "{pane:?}");
+    }
+}
+
+#[test]
+fn a_search_goes_along_only_to_panes_that_have_the_same() {
+    let (mut lens, mut service) = attached();
+    lens.search = "parse".to_owned();
+    do_all(&mut lens, &mut service, Action::Show(Pane::Graph));
+    assert_eq!(lens.search, "parse");
+    do_all(&mut lens, &mut service, Action::Show(Pane::Threads));
+    assert_eq!(lens.search, "");
+    // Where nothing can be found, it is said where it can.
+    do_all(&mut lens, &mut service, Action::Show(Pane::Waits));
+    do_all(&mut lens, &mut service, Action::Search);
+    assert_eq!(lens.input, None);
+    assert!(lens.notice.is_some_and(|notice| notice.contains("are searched")));
+}
+
+#[test]
+fn the_part_of_a_recording_is_typed() {
+    let mut lens = Lens::on(Some(recording()));
+    lens.whole = Some(Duration::from_secs(60));
+    let mut service = Service::default();
+    let mut type_part = |lens: &mut Lens, text: &str| {
+        do_all(lens, &mut service, Action::EditPart);
+        do_all(lens, &mut service, Action::Type(Typing::EraseAll));
+        for c in text.chars() {
+            do_all(lens, &mut service, Action::Type(Typing::Insert(c)));
+        }
+        do_all(lens, &mut service, Action::Type(Typing::Confirm));
+    };
+    let time = |lens: &Lens| match &lens.target {
+        Some(Target::Recording(recorded)) => recorded.time.to_string(),
+        _ => panic!("it is of a recording"),
+    };
+    type_part(&mut lens, "10s..20s");
+    assert_eq!(time(&lens), "10s..20s");
+    type_part(&mut lens, "15s");
+    assert_eq!(time(&lens), "45s..", "its last 15 s");
+    type_part(&mut lens, "soon");
+    assert!(
+        lens.notice
+            .take()
+            .is_some_and(|notice| notice.contains("10s..20s"))
+    );
+    assert_eq!(
+        lens.input.take().map(|input| input.text()),
+        Some("soon".to_owned())
+    );
+    type_part(&mut lens, "");
+    assert_eq!(time(&lens), "..", "all of it");
+
+    // Processes go on: they have no parts.
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::EditPart);
+    assert_eq!(lens.input, None);
 }

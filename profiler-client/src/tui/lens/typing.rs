@@ -1,10 +1,11 @@
 //! Keys while text is typed.
 
 use super::{
-    Action, Effect, Input, Item, Lens, Move, Pane, Purpose, Typing, Wanted, path, update::set_scope,
+    Action, Effect, Input, Item, Lens, Move, Pane, Purpose, Target, Typing, Wanted, attaching, path,
+    update::set_scope,
 };
 use crate::{
-    cli::print_list,
+    cli::{args::RecordedTime, print_list},
     state::shape::Patterns,
     tui::data::{Data, is_match},
 };
@@ -17,10 +18,21 @@ pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
         Purpose::Scope => lens.scope.clone(),
         Purpose::Search => lens.search.clone(),
         Purpose::Print => lens.print.join(","),
+        Purpose::Part => match &lens.target {
+            Some(Target::Recording(recorded)) if recorded.time != RecordedTime::default() => {
+                recorded.time.to_string()
+            }
+            _ => String::new(),
+        },
         Purpose::Hide => lens.shape.hide.text().to_owned(),
         Purpose::Fold => lens.shape.fold.text().to_owned(),
     };
-    lens.input = Some(Input::new(purpose, &text));
+    begin_with(lens, purpose, &text)
+}
+
+/// Begins to type with this text.
+pub(super) fn begin_with(lens: &mut Lens, purpose: Purpose, text: &str) -> Vec<Effect> {
+    lens.input = Some(Input::new(purpose, text));
     suggestions(lens)
 }
 
@@ -107,6 +119,10 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
                 Vec::new()
             }
             Err(message) => again(lens, input, message),
+        },
+        Purpose::Part => match attaching::type_part(lens, &input.text(), data) {
+            Ok(effects) => effects,
+            Err(message) => again(lens, input, format!("This is no part of a recording: {message}.")),
         },
         Purpose::Scope => {
             if let Some(suggestion) = input.chosen.and_then(|at| data.completions.get(at)) {

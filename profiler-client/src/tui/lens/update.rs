@@ -21,7 +21,14 @@ pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     if action.is_of_user() {
         lens.notice = None;
     }
+    let before = lens.screen();
     let mut effects = act(lens, action, data);
+    if let (Some(before), Some(pane)) = (before, lens.screen())
+        && before != pane
+        && !(before.shares_search() && pane.shares_search())
+    {
+        lens.search = String::new();
+    }
     effects.extend(follow(lens));
     effects
 }
@@ -86,13 +93,27 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             shaping::change(lens, &action);
             Vec::new()
         }
+        Action::EditPart if !matches!(lens.target, Some(Target::Recording(_))) => {
+            let notice = "Only recordings have parts: a process is looked at as it goes on.";
+            lens.notice = Some(notice.to_owned());
+            Vec::new()
+        }
+        Action::EditPart => typing::begin(lens, Purpose::Part),
         Action::EditHide => typing::begin(lens, Purpose::Hide),
         Action::EditFold => typing::begin(lens, Purpose::Fold),
         Action::EditScope if lens.has_stacks_alone() => {
             lens.notice = Some(NO_SCOPE.to_owned());
             Vec::new()
         }
-        Action::EditScope => typing::begin(lens, Purpose::Scope),
+        Action::EditScope => match costly {
+            Some(costly) => typing::begin_with(lens, Purpose::Scope, costly.scope()),
+            None => typing::begin(lens, Purpose::Scope),
+        },
+        Action::Search if lens.screen().is_some_and(|pane| !pane.is_searched()) => {
+            let notice = "Functions, lines, hits, threads and sessions are searched, each on its pane.";
+            lens.notice = Some(notice.to_owned());
+            Vec::new()
+        }
         Action::Search => typing::begin(lens, Purpose::Search),
         // No key does so there: which values a recording has was said when it was made.
         Action::EditPrint if lens.is_of_recording() => Vec::new(),
@@ -251,7 +272,7 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
                 lens.selected.remove(&Some(Pane::Source));
                 lens.place = None;
             }
-            lens.typed = None;
+            (lens.typed, lens.left) = (None, None);
             lens.scope.clone_from(&scope);
             vec![Effect::SetScope(scope)]
         }
@@ -291,7 +312,27 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         Pane::Difference | Pane::Explain => {
             let selected = selected_place(lens, data).filter(|_| lens.scope.is_empty());
             let of = selected.map_or_else(|| lens.scope.clone(), path::only);
-            set_scope_and_show(lens, path::with_threshold(&of), pane)
+            let scope = path::with_threshold(&of);
+            if data.is_over() && !lens.is_of_recording() && scope.as_ref() != Ok(&lens.scope) {
+                lens.notice = Some(format!(
+                    "The session has ended: no other calls can be looked at, and those of `{}` have no threshold.",
+                    if lens.scope.is_empty() {
+                        "everything"
+                    } else {
+                        &lens.scope
+                    }
+                ));
+                return Vec::new();
+            }
+            let effects = set_scope_and_show(lens, scope, pane);
+            if lens.pane == Pane::Explain && !lens.is_of_recording() {
+                // Findings have the text of their lines beside them.
+                let function = path::function(&lens.scope);
+                lens.source = function
+                    .map(|function| path::quoted(&function))
+                    .or(lens.source.take());
+            }
+            effects
         }
         Pane::Source => {
             show_source(lens, data);
@@ -312,6 +353,9 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         _ => {
+            if pane.is_visited() && !lens.pane.is_visited() {
+                lens.came_from = lens.pane;
+            }
             lens.pane = pane;
             Vec::new()
         }
@@ -504,6 +548,8 @@ fn back(lens: &mut Lens) {
         lens.mark = None;
     } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
         lens.zoom.pop();
+    } else if lens.target.is_some() && lens.pane.is_visited() {
+        lens.pane = lens.came_from;
     } else if lens.target.is_some() {
         shaping::back(lens);
     }
@@ -582,7 +628,8 @@ fn bind(lens: &mut Lens, data: &Data) {
 fn follow(lens: &mut Lens) -> Vec<Effect> {
     let mut effects = Vec::new();
     let screen = lens.screen().filter(|_| !lens.attaching);
-    if screen == Some(Pane::Source) && lens.source != lens.asked.source {
+    let has_source = matches!(screen, Some(Pane::Source | Pane::Explain));
+    if has_source && lens.source != lens.asked.source {
         lens.asked.source.clone_from(&lens.source);
         effects.extend(lens.source.clone().map(Effect::Source));
     }

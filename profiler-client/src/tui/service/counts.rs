@@ -6,8 +6,8 @@ use profiler_proto::v1;
 use profiler_scope::{Place, parse};
 use tokio::{sync::watch, time::sleep};
 
-use super::{Reports, What, lookup::all_sources};
-use crate::{connect::Connection, tui::lens::path};
+use super::{Reports, What};
+use crate::{connect::Connection, tui::lens::path, verb::source::sources};
 
 /// Time between looks.
 const BETWEEN: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub async fn count(
         let mut counted = Vec::new();
         for step in wanted {
             // What a step has not been found for has no count on the screen.
-            let Ok(sources) = all_sources(&connection, target.clone(), &step.place).await else {
+            let Ok(sources) = sources(&connection, target.clone(), &step.place).await else {
                 continue;
             };
             if let Some(count) = of_step(&sources, &session, &step.text) {

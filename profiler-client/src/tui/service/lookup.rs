@@ -11,6 +11,7 @@ use crate::{
         data::source::{expressions, lines, places},
         lens::{Suggestion, Wanted, path},
     },
+    verb::source::sources,
 };
 
 /// Functions that are looked at for suggestions, and those that are made of them.
@@ -29,7 +30,7 @@ pub async fn source(
     target: v1::Target,
     place: &str,
 ) -> Result<v1::SourceFunction, Failure> {
-    all_sources(connection, target, place)
+    sources(connection, target, place)
         .await?
         .into_iter()
         .next()
@@ -37,24 +38,6 @@ pub async fn source(
             status: ExitStatus::NotFound,
             message: format!("No function or line matches `{}`.", terminal(place)),
         })
-}
-
-/// The source of all functions that a place means.
-pub async fn all_sources(
-    connection: &Connection,
-    target: v1::Target,
-    place: &str,
-) -> Result<Vec<v1::SourceFunction>, Failure> {
-    let request = v1::SourceRequest {
-        target: Some(target),
-        place: place.to_owned(),
-    };
-    let mut stream = connection.targets().source(request).await?.into_inner();
-    let mut functions = Vec::new();
-    while let Some(message) = stream.message().await? {
-        functions.extend(message.function);
-    }
-    Ok(functions)
 }
 
 /// The values that can be read at the last step of a scope, so many at most.

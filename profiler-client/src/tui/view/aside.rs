@@ -169,7 +169,7 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
         return;
     }
     foot(&mut page.foot(1), lens, data);
-    page.line(&Line::of(Style::Faint, "   slow  others  at least"));
+    page.line(&Line::of(Style::Faint, explain::HEADING));
     let is_selected = |finding: &v1::Finding| match lens.selection() {
         Some(Item::Finding(text)) => finding.text == *text,
         _ => false,
@@ -182,7 +182,8 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
     let begin = page.first(lens, selected, findings.len());
     for finding in findings.iter().skip(begin).take(room) {
         page.sign(Sign::item(Item::Finding(finding.text.clone())));
-        page.row(&explain::line(finding), is_selected(finding));
+        let line = explain::line_with_text(finding, data.source.as_deref());
+        page.row(&line, is_selected(finding));
     }
 }
 

@@ -271,6 +271,11 @@ fn threshold(summary: &v1::FlameSummary) -> Option<String> {
     }
     (summary.threshold_ns > 0).then(|| {
         let limit = units::duration(summary.threshold_ns as f64);
-        format!("{limit}: {} inside", units::number(summary.calls_inside))
+        let of = |calls| units::number(calls);
+        format!(
+            "{limit}: {} of {} inside",
+            of(summary.calls_inside),
+            of(summary.calls)
+        )
     })
 }

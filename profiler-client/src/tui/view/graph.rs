@@ -40,6 +40,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return page.paragraph(line::Style::Faint, &super::nothing_yet(lens, data));
     }
     if sides == Sides::Difference {
+        conclusion(page, data);
         page.line(&Line::of(line::Style::Faint, LEGEND));
     }
     let selected = match lens.selection() {
@@ -69,6 +70,25 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.spots.add(place, Sign::Block(block.node));
         paint(page, lens, data, block, place, is_selected);
     }
+}
+
+/// What slow calls do more of, in a line.
+fn conclusion(page: &mut Page<'_>, data: &Data) {
+    let node = data.graph.largest_difference.map(|at| &data.graph.nodes[at]);
+    let Some(node) = node else {
+        let words = "  no function surely has more of slow calls' time than of the others' so far";
+        return page.line(&Line::of(line::Style::Faint, words));
+    };
+    let name = data.flame.frames.get(&node.frame).map_or("all", tree::name);
+    let share = |sides| units::percent(data.graph.share(node.total, sides));
+    let words = format!(
+        " has {} of slow calls' time, {} of the others'",
+        share(Sides::Inside),
+        share(Sides::Outside)
+    );
+    let room = page.width().saturating_sub(words.chars().count() + 2);
+    let name = line::cut_middle(&terminal(name), room);
+    page.line(&Line::of(line::Style::Strong, format!("  {name}")).and(line::Style::Plain, words));
 }
 
 /// Where a box is on the screen; a box that has no column of its own has none, unless it is selected.

@@ -49,21 +49,29 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     if hits.rows.is_empty() {
         return nothing(page, lens, data);
     }
+    if !lens.search.is_empty() {
+        page.heading("", lens);
+    }
+    let rows: Vec<&HitRow> = data.hits_shown(lens).collect();
+    if rows.is_empty() {
+        let words = "no hit matches the search: a place, a value as in n=12, or a thread; Esc shows all";
+        return page.paragraph(line::Style::Faint, words);
+    }
     let chosen = match lens.selection() {
-        Some(Item::Hit(id)) => hits.rows.iter().position(|row| row.id() == *id),
+        Some(Item::Hit(id)) => rows.iter().position(|row| row.id() == *id),
         _ => None,
     };
-    let selected = chosen.unwrap_or(hits.rows.len() - 1);
+    let selected = chosen.unwrap_or(rows.len() - 1);
     let room = page.rows();
     // As long as none is chosen, the last are shown.
     let begin = match chosen {
-        Some(_) => page.first(lens, selected, hits.rows.len()),
-        None => hits.rows.len().saturating_sub(room),
+        Some(_) => page.first(lens, selected, rows.len()),
+        None => rows.len().saturating_sub(room),
     };
     let first_ns = hits.rows.front().map_or(0, |row| row.hit.ts_ns);
     let origin_ns = data.recorded_begin_ns().unwrap_or(first_ns);
     let value = data.selected_value(lens).map(|(expression, _)| expression);
-    for (at, row) in hits.rows.iter().enumerate().skip(begin).take(room) {
+    for (at, row) in rows.into_iter().enumerate().skip(begin).take(room) {
         let value = value.as_deref().filter(|_| at == selected);
         let line = line_of(row, origin_ns, value, page.theme);
         page.sign(Sign::item(Item::Hit(row.id())));

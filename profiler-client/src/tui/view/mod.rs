@@ -31,7 +31,7 @@ use self::{spots::Sign, text::Page, theme::Theme};
 use super::{
     data::Data,
     keys::{Binding, KEYS, TYPING},
-    lens::{Action, Input, Lens, Pane, Purpose, Spot},
+    lens::{Action, Input, LeftScope, Lens, Pane, Purpose, Spot},
 };
 use crate::{
     live::line::{Line, Style},
@@ -41,6 +41,9 @@ use crate::{
 
 /// Columns from which on there is room between the names of panes and their keys.
 const WIDE: usize = 150;
+
+/// Share of a budget from which on its use is shown as a warning.
+const NEAR_BUDGET: f64 = 0.7;
 
 /// Draws all of it. Says what can be pointed at, and where.
 pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spots {
@@ -99,6 +102,12 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) -> Spot
 
 /// Says which probes were taken off, or that no more of the pane comes, and what to do.
 fn probes_gone(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    if let Some(LeftScope { scope, why }) = lens.left_scope() {
+        let (scope, why) = (terminal(scope), terminal(why));
+        let words =
+            format!("`{scope}` is left: {why}; K takes it again and keeps its probes whatever they cost");
+        return page.paragraph(Style::Warning, &words);
+    }
     let of_hits = data.hits.ended.as_ref().filter(|_| lens.pane == Pane::Hits);
     let of_hits = of_hits.map(|why| format!("no more hits come: {why}"));
     let why = of_hits
@@ -108,7 +117,7 @@ fn probes_gone(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return;
     };
     let advice = if data.is_over_budget() {
-        "; K attaches them again and keeps them whatever they cost, u takes the edit back"
+        "; K attaches and keeps them whatever they cost, u takes the edit back"
     } else {
         ""
     };
@@ -302,19 +311,33 @@ fn cost(lens: &Lens, data: &Data, width: usize) -> Line {
     let calls = data.latency.functions.values();
     let probes: f64 = calls.map(FunctionState::probe_cores).sum();
     let goes_on = data.ended.is_none() || lens.is_of_recording();
-    if probes > 0.0 && goes_on {
+    let cost = data.cost().filter(|_| goes_on);
+    if let Some(used) = cost.and_then(|cost| cost.budget_use) {
+        let style = if used.taken > NEAR_BUDGET * used.allowed {
+            Style::Warning
+        } else {
+            Style::Faint
+        };
+        let (taken, allowed) = (units::percent(used.taken), units::percent(used.allowed));
+        let words = format!("probes {taken} of the target's time (budget {allowed})  ");
+        if fits(&line, &words) {
+            line = line.and(style, words);
+        }
+    } else if probes > 0.0 && goes_on {
         let words = format!("probes {} of a core  ", units::percent(probes));
         if fits(&line, &words) {
             line = line.and(Style::Faint, words);
         }
     }
-    let daemon = data.cost().filter(|_| goes_on).map(numbers::cost);
+    let daemon = cost.map(numbers::cost);
     if let Some(words) = daemon.filter(|words| fits(&line, words)) {
         line = line.and(Style::Faint, words);
     }
     // What another tool has lost is not known.
-    if data.session.is_some() && lost.is_empty() && !lens.has_stacks_alone() {
-        line = line.and(Style::Faint, "  lost none");
+    let none = "  lost none";
+    let is_none = data.session.is_some() && lost.is_empty() && !lens.has_stacks_alone();
+    if is_none && fits(&line, none) {
+        line = line.and(Style::Faint, none);
     }
     line
 }
@@ -329,7 +352,10 @@ fn footer(page: &mut Page<'_>, lens: &Lens) {
             return;
         }
         Some(_) => TYPING.iter().collect(),
-        None => KEYS.iter().filter(|binding| binding.is_for(lens)).collect(),
+        None => {
+            let here = KEYS.iter().filter(|binding| binding.is_for(lens));
+            here.filter(|binding| has_effect(binding, lens)).collect()
+        }
     };
     let mut shown: Vec<&Binding> = table
         .into_iter()
@@ -348,11 +374,21 @@ fn footer(page: &mut Page<'_>, lens: &Lens) {
     page.line(&line);
 }
 
+/// Whether a key would change something as it is now.
+fn has_effect(binding: &Binding, lens: &Lens) -> bool {
+    match binding.action {
+        Action::Nudge(_) => !lens.scope.is_empty(),
+        Action::Undo => lens.has_edits(),
+        _ => true,
+    }
+}
+
 fn label(input: &Input) -> &'static str {
     match input.purpose {
         Purpose::Scope => "scope ",
         Purpose::Search => "search ",
         Purpose::Print => "values (n,req->len) ",
+        Purpose::Part => "part (10s..20s; 10s: the last ten; empty: all) ",
         Purpose::Hide => "leave out (malloc|free|std::*) ",
         Purpose::Fold => "part of who calls it (wrap|std::*) ",
     }

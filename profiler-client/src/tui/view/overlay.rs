@@ -79,17 +79,17 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Overlay::Scopes => boxed(page, " scopes: e edits them (any key closes) ", &scopes()),
         Overlay::Screen => command(
             page,
-            " this screen's command line, sent to the clipboard (y again: for scripts) ",
+            " this screen's command line, for the terminal's clipboard (y again: for scripts) ",
             &quoted(&of_screen(lens)),
         ),
         Overlay::Verb => command(
             page,
-            " for scripts, sent to the clipboard (y again: a URL) ",
+            " for scripts, for the terminal's clipboard (y again: a URL) ",
             &quoted(&of_verb(lens)),
         ),
         Overlay::Url => command(
             page,
-            " a URL, for a shell, sent to the clipboard: it shows this screen ",
+            " a URL that shows this screen, for the terminal's clipboard ",
             &quoted(&of_url(lens)),
         ),
     }
@@ -116,12 +116,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 fn question(lens: &Lens, costly: &Costly) -> String {
     let keeps = match lens.target {
         Some(Target::Pid(_) | Target::Exe(_)) if costly.why().contains(OVER_BUDGET) => {
-            ", K keeps them whatever they cost"
+            ", K keeps it whatever it costs"
         }
         _ => "",
     };
     format!(
-        "{}: {}.\nEnter attaches its probes{keeps}, Esc leaves it.",
+        "{}: {}.\nEnter attaches it{keeps}, e edits it, Esc leaves it.",
         terminal(costly.scope()),
         costly.why(),
     )

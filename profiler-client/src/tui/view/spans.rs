@@ -19,6 +19,9 @@ use crate::{
 /// Columns of what a bar is of, at most.
 const LABEL: usize = 36;
 
+/// What bars are of an opened call.
+const LEGEND: &str = "  the selected call, from its beginning to its end: █ on the CPU, ░ off it";
+
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let calls = &data.aside.calls;
@@ -85,7 +88,7 @@ fn line_of(row: &CallRow, origin_ns: u64) -> Line {
 
 /// A call, opened: when what was inside it was, what its thread did, and where. In so many rows at most.
 fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
-    let mut lines = vec![Line::default()];
+    let mut lines = vec![Line::of(Style::Faint, LEGEND)];
     let (span, whole_ns) = (&row.span, row.span.duration_ns);
     let room = Room::of(columns);
     let call = format!("the call  {}", units::duration(whole_ns as f64));

@@ -147,12 +147,12 @@ fn what_a_costly_step_would_cost_is_asked_about() {
         &text(&lens, &data),
         &[
             "handle\\u{1b}: 1 place; the probes would take 66% of the target's CPU time,",
-            "Enter attaches its probes, K keeps them whatever they cost, Esc leaves it.",
+            "Enter attaches it, K keeps it whatever it costs, e edits it, Esc leaves it.",
         ],
     );
     ask(&mut lens, "4,096 places, about 1% of the target's CPU time");
     let many = text(&lens, &data);
-    says(&many, &["Enter attaches its probes, Esc leaves it."]);
+    says(&many, &["Enter attaches it, e edits it, Esc leaves it."]);
     assert!(!many.contains("K keeps"), "{many}");
 }
 
@@ -212,7 +212,7 @@ fn the_path_has_counts_and_the_threshold() {
         &text,
         &[
             "▸ handle[>= p95]",
-            "2,000 calls, 200/s, 2.00 ms: 100 inside",
+            "2,000 calls, 200/s, 2.00 ms: 100 of 2,000 inside",
             "◀ slow",
             "p50",
             "probes 0.1% of a core",
@@ -227,7 +227,7 @@ fn the_path_has_counts_and_the_threshold() {
         &[
             "▸ handle[>= p95]",
             "▸ server.cc:13!else",
-            "1,234×, 99.5/s, 2.00 ms: 100 inside",
+            "1,234×, 99.5/s, 2.00 ms: 100 of 2,000 inside",
         ],
     );
 }
@@ -376,7 +376,7 @@ fn the_graph_has_boxes_by_share() {
 
 #[test]
 fn the_difference_says_how_sure_it_is() {
-    let data = sample::busy();
+    let mut data = sample::busy();
     let mut lens = lens(Pane::Difference, SLOW);
     let at = data
         .graph
@@ -385,13 +385,20 @@ fn the_difference_says_how_sure_it_is() {
         .position(|node| node.difference.is_some())
         .unwrap();
     lens.select(crate::tui::lens::Item::Stack(data.graph.path(&data.flame, at)));
-    let text = text(&lens, &data);
     says(
-        &text,
+        &text(&lens, &data),
         &[
             "inside 71.1%, outside 14.3%",
             "difference +57.0 points (95%: +50.0 to +64.0), 40",
+            "compress has 71.1% of slow calls' time, 14.3% of the others'",
         ],
+    );
+    Arc::make_mut(&mut data.flame).differences.clear();
+    data.stale = true;
+    data.settle(&lens);
+    says(
+        &text(&lens, &data),
+        &["no function surely has more of slow calls' time"],
     );
 }
 
@@ -816,6 +823,68 @@ fn losses_have_their_view_and_probes_their_cost() {
             "daemon 0.4% of a core, 16.0 MiB",
         ],
     );
+}
+
+#[test]
+fn how_near_probes_are_to_their_budget_is_said() {
+    let mut data = sample::busy();
+    let shown = |data: &Data| text(&lens(Pane::Latency, SLOW), data);
+    says(&shown(&data), &["probes 0.1% of a core"]);
+    let cost = Arc::make_mut(&mut data.flame).cost.as_mut().unwrap();
+    cost.budget_use = Some(v1::BudgetUse {
+        taken: 0.021,
+        allowed: 0.03,
+    });
+    says(&shown(&data), &["probes 2.1% of the target's time (budget 3.0%)"]);
+}
+
+#[test]
+fn a_scope_that_was_left_is_said_until_another_is_looked_at() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Top, "handle");
+    let why = format!("its probes took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
+    update(&mut lens, Action::Ended { reason: why }, &data);
+    let attached = |scope: &str| Action::Attached {
+        scope: scope.to_owned(),
+    };
+    update(&mut lens, attached(""), &data);
+    for action in [
+        Action::Show(Pane::Graph),
+        Action::Show(Pane::Threads),
+        Action::Back,
+    ] {
+        update(&mut lens, action, &data);
+        says(&text(&lens, &data), &["`handle` is left: its probes took 9%"]);
+    }
+    lens.scope = "parse".to_owned();
+    assert!(!text(&lens, &data).contains("is left"));
+}
+
+#[test]
+fn hits_are_searched_by_place_value_and_thread() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Hits, "handle/server.cc:14");
+    for (search, found) in [("n=101", 1), ("handle", 3), ("7", 3), ("n=2", 0)] {
+        lens.search = search.to_owned();
+        assert_eq!(data.hits_shown(&lens).count(), found, "{search}");
+    }
+    says(
+        &text(&lens, &data),
+        &["matching `n=2`", "no hit matches the search"],
+    );
+    // What is selected is one of them.
+    lens.search = "n=101".to_owned();
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Up), &data);
+    assert_eq!(
+        data.selected_value(&lens),
+        Some(("n".to_owned(), "101".to_owned()))
+    );
+}
+
+#[test]
+fn findings_have_the_text_of_their_line() {
+    let shown = text(&lens(Pane::Explain, SLOW), &sample::busy());
+    says(&shown, &["server.cc:13!else   if (n > 100)"]);
 }
 
 #[test]
