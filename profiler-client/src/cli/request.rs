@@ -43,6 +43,20 @@ pub enum SessionChoice {
     Join(String),
 }
 
+impl SessionChoice {
+    /// A session of a process, with all else as it is where nothing is asked for.
+    #[must_use]
+    pub fn of_process(pid: u32, scope: &str) -> Self {
+        Self::Make(Box::new(v1::CreateSessionRequest {
+            target: Some(v1::Target {
+                target: Some(v1::target::Target::Pid(pid)),
+            }),
+            scope: scope.to_owned(),
+            ..v1::CreateSessionRequest::default()
+        }))
+    }
+}
+
 /// A validated command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {

@@ -9,10 +9,10 @@ use std::{
 use super::{
     bpf,
     command::{profiler, program, run},
-    fixture::Fixture,
+    fixture::{Fixture, long_scale},
     verbs::{busy, unharmed},
 };
-use profiler_testkit::has_program;
+use profiler_testkit::{Random, has_program};
 
 /// What has not come by then does not.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -975,4 +975,139 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
     unharmed(target);
+}
+
+/// Keys of a walk through a recording: panes, thresholds, parts, and what is shown of stacks.
+const WALK: [&str; 25] = [
+    "1", "2", "3", "4", "5", "7", "0", "T", "Enter", "Enter", "f", ">", "<", "u", "U", "{", "}", "]", "[",
+    "a", "R", "%", "o", "B", "Escape",
+];
+
+/// What says that more is to come.
+const COMING: [&str; 5] = [
+    "reading the recording",
+    "attaching",
+    "drawing:",
+    "looking",
+    "editing",
+];
+
+impl Terminal {
+    /// The screen once nothing comes any more.
+    fn settled(&self) -> String {
+        let mut before = String::new();
+        let is_same = |screen: &str| {
+            let is_same = before == screen && !COMING.iter().any(|words| screen.contains(words));
+            screen.clone_into(&mut before);
+            is_same
+        };
+        let is_same = std::cell::RefCell::new(is_same);
+        self.wait("all of it", |screen| {
+            sleep(3 * BETWEEN);
+            (is_same.borrow_mut())(screen)
+        })
+    }
+
+    /// The command line of the screen, which is shown over it, and then no longer.
+    fn command_line(&self) -> String {
+        self.press(&["y"]);
+        let shown = self.wait_for(" this screen's command line");
+        let title = shown
+            .lines()
+            .position(|line| line.contains(" this screen's command line"))
+            .unwrap();
+        let rows: Vec<&str> = shown.lines().collect();
+        let column = |corner: char| rows[title].chars().position(|c| c == corner).unwrap();
+        let (left, right) = (column('┌'), column('┐'));
+        let inside = rows[title + 1..]
+            .iter()
+            .take_while(|row| row.chars().nth(left) == Some('│'));
+        let text: String = inside
+            .flat_map(|row| {
+                row.chars()
+                    .skip(left + 2)
+                    .take(right - left - 3)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        self.press(&["Escape"]);
+        self.wait("the screen below", |screen| {
+            !screen.contains(" this screen's command line")
+        });
+        text.trim_end().to_owned()
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_command_line_of_a_screen_shows_that_screen() {
+    if !has_program("tmux") {
+        return;
+    }
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    run(profiler(&[
+        "record",
+        "-p",
+        &pid,
+        "f",
+        "-F",
+        "499",
+        "--duration",
+        "4",
+        "-o",
+        file,
+    ]))
+    .status(0);
+    unharmed(target);
+
+    let screens = if long_scale() { 100 } else { 5 };
+    let mut random = Random::from_seed(u64::from(std::process::id()));
+    let (by_keys, by_command) = (Terminal::open(120, 40), Terminal::open(120, 40));
+    by_keys.start(&format!("--from {file} --pane top"));
+    by_keys.wait_for("▸ f");
+    for _ in 0..screens {
+        let mut keys = Vec::new();
+        for _ in 0..=random.below(5) {
+            let key = *random.of(&WALK);
+            by_keys.press(&[key]);
+            by_keys.settled();
+            keys.push(key);
+        }
+        let command = by_keys.command_line();
+        // What is selected is not part of a command line.
+        by_keys.press(&["Home"]);
+        let wanted = by_keys.settled();
+        let words = command.strip_prefix("profiler tui ").unwrap();
+        by_command.start(words);
+        by_command.wait_for("recording ");
+        by_command.settled();
+        by_command.press(&["Home"]);
+        let shown = by_command.settled();
+        println!("{command} by {keys:?}");
+        let differing = differing(&wanted, &shown);
+        assert!(
+            differing.is_empty(),
+            "{command} by {keys:?}:\n{}\n{wanted}",
+            differing.join("\n")
+        );
+        by_command.press(&["q"]);
+        by_command.wait_until_restored("ended 0");
+    }
+    by_keys.press(&["q"]);
+    by_keys.wait_until_restored("ended 0");
+}
+
+/// Lines of two screens that are not the same, but for the keys, as a screen that has just begun has no edit to take back, and
+/// for losses, which are those of all views that were seen.
+fn differing(wanted: &str, shown: &str) -> Vec<String> {
+    let lines = wanted.lines().zip(shown.lines());
+    let depends = |line: &str| line.contains("? help  q quit") || line.contains("daemon ");
+    let others = lines.filter(|(wanted, shown)| wanted.trim_end() != shown.trim_end() && !depends(wanted));
+    others
+        .map(|(wanted, shown)| format!("- {wanted}\n+ {shown}"))
+        .collect()
 }

@@ -245,6 +245,14 @@ struct LockTruth {
     queued_ns: u64,
 }
 
+impl LockTruth {
+    /// On an emulated CPU that stands still, a lock that is held for milliseconds may be free before it is waited for: it is one of the
+    /// many others then.
+    fn was_hardly_waited_for(&self) -> bool {
+        small_scale() && self.off_ns < 1_000_000
+    }
+}
+
 /// Lets it run until it waits for its last lock; what it says of the others.
 fn lock_truths(target: &mut Fixture) -> Vec<LockTruth> {
     let mut truths = Vec::new();
@@ -275,6 +283,18 @@ fn locks_are_told_apart_by_their_address() {
     assert!((0..3).any(|_| tell_locks_apart()) || small_scale());
 }
 
+/// Until a thread waits for a lock at this address, which is that of the table, and goes on doing so: it sleeps in a call of `futex`.
+fn wait_until_one_waits_for(pid: u32, address: u64) {
+    let sleeps = |task: std::fs::DirEntry| {
+        let call = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        call.starts_with(&format!("202 {address:#x} "))
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    while !tasks().any(|task| sleeps(task.unwrap())) {
+        std::thread::yield_now();
+    }
+}
+
 /// Holds the locks of a target against what it says of them; returns whether that which lies on the stack of a thread other than
 /// the first was told to.
 fn tell_locks_apart() -> bool {
@@ -285,16 +305,7 @@ fn tell_locks_apart() -> bool {
     let mut pictures = service.watch_waits(&session);
     target.say("go");
     let truths = lock_truths(&mut target);
-    // Now the waiter waits for the table's lock, and goes on doing so: it sleeps in a call of `futex`.
-    let sleeps = |task: std::fs::DirEntry| {
-        let call = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
-        let table = format!("202 {:#x} ", truths[0].address);
-        call.starts_with(&table)
-    };
-    let tasks = || std::fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
-    while !tasks().any(|task| sleeps(task.unwrap())) {
-        std::thread::yield_now();
-    }
+    wait_until_one_waits_for(target.pid(), truths[0].address);
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     println!("lost: {:?}", picture.lost);
@@ -316,7 +327,11 @@ fn tell_locks_apart() -> bool {
         let nodes = of_lock(truth.address);
         let waited_ns = tree.time(&nodes);
         println!("{}: waited for {waited_ns} ns of {}", truth.name, truth.off_ns);
-        assert!(waited_ns > 0 || is_behind, "{}", truth.name);
+        assert!(
+            waited_ns > 0 || is_behind || truth.was_hardly_waited_for(),
+            "{}",
+            truth.name
+        );
         for at in &nodes {
             let Kind::Waited(_, _, Locks::One(lock)) = picture.nodes[*at].kind else {
                 unreachable!()

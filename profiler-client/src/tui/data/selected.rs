@@ -84,6 +84,7 @@ impl Data {
     }
 
     /// The hits of the screen, oldest first.
+    #[must_use]
     pub fn hits_shown(&self, lens: &Lens) -> impl DoubleEndedIterator<Item = &HitRow> {
         self.hits.rows.iter().filter(|row| row.has(&lens.search))
     }

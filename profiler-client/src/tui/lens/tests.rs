@@ -1315,7 +1315,7 @@ fn a_search_goes_along_only_to_panes_that_have_the_same() {
 #[test]
 fn the_part_of_a_recording_is_typed() {
     let mut lens = Lens::on(Some(recording()));
-    lens.whole = Some(Duration::from_secs(60));
+    lens.whole = Some(Duration::from_mins(1));
     let mut service = Service::default();
     let mut type_part = |lens: &mut Lens, text: &str| {
         do_all(lens, &mut service, Action::EditPart);

@@ -1,8 +1,8 @@
 //! Keys while text is typed.
 
 use super::{
-    Action, Effect, Input, Item, Lens, Move, Pane, Purpose, Target, Typing, Wanted, attaching, path,
-    update::set_scope,
+    Action, Costly, Effect, Input, Item, Lens, Move, NO_SCOPE, Pane, Purpose, Target, Typing, Wanted,
+    attaching, path, update::set_scope,
 };
 use crate::{
     cli::{args::RecordedTime, print_list},
@@ -13,7 +13,7 @@ use crate::{
 /// Functions are suggested from so many characters on, where nothing says what they are in.
 const LEAST: usize = 2;
 
-pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
+fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
     let text = match purpose {
         Purpose::Scope => lens.scope.clone(),
         Purpose::Search => lens.search.clone(),
@@ -30,8 +30,53 @@ pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
     begin_with(lens, purpose, &text)
 }
 
+/// What an action begins to type, where there is something to be typed; `costly` is the edit that the user was asked about.
+pub(super) fn begin_by(
+    lens: &mut Lens,
+    action: &Action,
+    costly: Option<&Costly>,
+    data: &Data,
+) -> Vec<Effect> {
+    let purpose = match action {
+        Action::EditPart => Purpose::Part,
+        Action::EditHide => Purpose::Hide,
+        Action::EditFold => Purpose::Fold,
+        Action::EditScope => Purpose::Scope,
+        Action::Search => Purpose::Search,
+        // No key does so there: which values a recording has was said when it was made.
+        Action::EditPrint if lens.is_of_recording() => return Vec::new(),
+        Action::EditPrint => Purpose::Print,
+        _ => return Vec::new(),
+    };
+    if let Some(why_not) = why_not(lens, purpose, data) {
+        lens.notice = Some(why_not.to_owned());
+        return Vec::new();
+    }
+    match costly {
+        Some(costly) if purpose == Purpose::Scope => begin_with(lens, purpose, costly.scope()),
+        _ => begin(lens, purpose),
+    }
+}
+
+/// Why there is nothing to be typed.
+fn why_not(lens: &Lens, purpose: Purpose, data: &Data) -> Option<&'static str> {
+    match purpose {
+        Purpose::Part if !matches!(lens.target, Some(Target::Recording(_))) => {
+            Some("Only recordings have parts: a process is looked at as it goes on.")
+        }
+        Purpose::Scope if lens.has_stacks_alone() => Some(NO_SCOPE),
+        Purpose::Search if lens.screen().is_some_and(|pane| !pane.is_searched()) => {
+            Some("Functions, lines, hits, threads and sessions are searched, each on its pane.")
+        }
+        Purpose::Print if data.is_over() => {
+            Some("The session has ended: no other values can be read any more.")
+        }
+        _ => None,
+    }
+}
+
 /// Begins to type with this text.
-pub(super) fn begin_with(lens: &mut Lens, purpose: Purpose, text: &str) -> Vec<Effect> {
+fn begin_with(lens: &mut Lens, purpose: Purpose, text: &str) -> Vec<Effect> {
     lens.input = Some(Input::new(purpose, text));
     suggestions(lens)
 }

@@ -3,8 +3,8 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, NO_SCOPE, Overlay, Pane,
-    Pointed, Purpose, Target,
+    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Pointed,
+    Target,
     attaching::{
         attach_recording, attached, detach, ended, move_part, no_budget, not_attached, without_budget,
     },
@@ -93,36 +93,12 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             shaping::change(lens, &action);
             Vec::new()
         }
-        Action::EditPart if !matches!(lens.target, Some(Target::Recording(_))) => {
-            let notice = "Only recordings have parts: a process is looked at as it goes on.";
-            lens.notice = Some(notice.to_owned());
-            Vec::new()
-        }
-        Action::EditPart => typing::begin(lens, Purpose::Part),
-        Action::EditHide => typing::begin(lens, Purpose::Hide),
-        Action::EditFold => typing::begin(lens, Purpose::Fold),
-        Action::EditScope if lens.has_stacks_alone() => {
-            lens.notice = Some(NO_SCOPE.to_owned());
-            Vec::new()
-        }
-        Action::EditScope => match costly {
-            Some(costly) => typing::begin_with(lens, Purpose::Scope, costly.scope()),
-            None => typing::begin(lens, Purpose::Scope),
-        },
-        Action::Search if lens.screen().is_some_and(|pane| !pane.is_searched()) => {
-            let notice = "Functions, lines, hits, threads and sessions are searched, each on its pane.";
-            lens.notice = Some(notice.to_owned());
-            Vec::new()
-        }
-        Action::Search => typing::begin(lens, Purpose::Search),
-        // No key does so there: which values a recording has was said when it was made.
-        Action::EditPrint if lens.is_of_recording() => Vec::new(),
-        Action::EditPrint if data.is_over() => {
-            let notice = "The session has ended: no other values can be read any more.";
-            lens.notice = Some(notice.to_owned());
-            Vec::new()
-        }
-        Action::EditPrint => typing::begin(lens, Purpose::Print),
+        Action::EditPart
+        | Action::EditHide
+        | Action::EditFold
+        | Action::EditScope
+        | Action::Search
+        | Action::EditPrint => typing::begin_by(lens, &action, costly.as_ref(), data),
         Action::Type(typed) => typing::typed(lens, &typed, data),
         Action::Freeze => {
             lens.frozen = !lens.frozen;
