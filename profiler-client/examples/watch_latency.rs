@@ -45,11 +45,8 @@ async fn watch(connection: &Connection, attached: &Attached) -> Result<(), Box<d
         state.apply(message)?;
         for function in state.functions.values() {
             println!(
-                "{}: {:.0} calls, p50 {} ns, p95 {} ns in the last ten seconds",
-                function.function.name,
-                function.since_start.count,
-                function.window.p50_ns,
-                function.window.p95_ns,
+                "{}: {:.0} calls in the last ten seconds, p50 {} ns, p95 {} ns",
+                function.function.name, function.window.count, function.window.p50_ns, function.window.p95_ns,
             );
         }
     }

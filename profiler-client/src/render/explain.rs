@@ -28,22 +28,27 @@ pub fn worth_saying(explained: &v1::WatchExplainResponse) -> impl Iterator<Item 
 }
 
 /// The text of the line that a finding is about, where that is one of a function's source.
-#[must_use]
-pub fn text_of<'a>(finding: &v1::Finding, source: &'a v1::SourceFunction) -> Option<&'a str> {
+fn text_of<'a>(finding: &v1::Finding, source: &'a v1::SourceFunction) -> Option<&'a str> {
     let scope = profiler_scope::parse(&finding.text).ok()?;
     let (Place::Line { file, line } | Place::Branch { file, line, .. } | Place::Call { file, line, .. }) =
         &scope.last()?.place
     else {
         return None;
     };
-    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let own = source.function.as_ref().map_or("", |function| &function.file);
     let is_it = |other: &&v1::SourceLine| {
         let of = if other.file.is_empty() { own } else { &other.file };
-        other.line == *line && name(of) == name(file)
+        other.line == *line && is_file(of, file)
     };
     let text = source.lines.iter().find(is_it)?.text.trim();
     Some(text).filter(|text| !text.is_empty())
+}
+
+/// Whether a path is that of a file by its last components, as scopes have it.
+#[must_use]
+pub fn is_file(path: &str, file: &str) -> bool {
+    path.strip_suffix(file)
+        .is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
 /// A finding, and the text of its line.

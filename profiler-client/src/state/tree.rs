@@ -21,7 +21,8 @@ pub struct Weight {
 }
 
 impl Weight {
-    pub(super) fn add(&mut self, other: Self) {
+    /// Adds another one, as much as there is room for.
+    pub fn add(&mut self, other: Self) {
         self.inside_ns = self.inside_ns.saturating_add(other.inside_ns);
         self.inside_samples = self.inside_samples.saturating_add(other.inside_samples);
         self.outside_ns = self.outside_ns.saturating_add(other.outside_ns);

@@ -78,7 +78,6 @@ impl Binding {
                 !lens.is_of_recording()
             }
             Action::Part(_) | Action::EditPart => lens.is_of_recording(),
-            Action::Search => lens.screen().is_none_or(Pane::is_searched),
             // A recording comes at once.
             Action::Picture => !lens.is_of_recording(),
             // Another tool has put them together already.
@@ -474,7 +473,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Search,
         "search",
-        "search; lists show only what matches",
+        "search; functions, hits, threads, sessions: only what matches",
     ),
     bind(
         &[key('n')],

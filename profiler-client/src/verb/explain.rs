@@ -29,17 +29,17 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const SOURCE: Duration = Duration::from_secs(2);
 
 /// The source of the function that is explained, where that can be had: what is said of lines has their text beside it.
-async fn source_of(connection: &Connection, session: &v1::Session) -> Option<v1::SourceFunction> {
+async fn source_of(connection: Connection, session: v1::Session) -> Option<v1::SourceFunction> {
     let pid = session
         .pids
         .first()
-        .filter(|_| recorded_length(session).is_none())?;
+        .filter(|_| recorded_length(&session).is_none())?;
     let scope = profiler_scope::parse(&session.scope).ok()?;
     let target = v1::Target {
         target: Some(v1::target::Target::Pid(*pid)),
     };
     let place = scope.last()?.place.to_string();
-    let found = tokio::time::timeout(SOURCE, source::sources(connection, target, &place)).await;
+    let found = tokio::time::timeout(SOURCE, source::sources(&connection, target, &place)).await;
     found.ok()?.ok()?.into_iter().next()
 }
 
@@ -62,6 +62,8 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
     })
     .await?;
     warnings(&attached.session.warnings);
+    // The process may be gone at the end.
+    let source = tokio::spawn(source_of(connection, attached.session.clone()));
 
     let more = match recorded_length(&attached.session) {
         Some(_) => "a longer recording has more",
@@ -85,7 +87,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             output::ndjson(explain_json::explained(last, request.number))?;
         } else {
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
-            let source = source_of(&connection, &attached.session).await;
+            let source = source.await.ok().flatten();
             let lines = explain::explained(last, source.as_ref(), request.number, more);
             screen::print(&lines, colour)?;
             note(&explain::summary(last, attached.elapsed(began), more));

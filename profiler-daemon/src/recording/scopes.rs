@@ -15,6 +15,8 @@ use crate::session::RecordedScope;
 /// What a [`v1::WatchRecordsResponse`] says of itself; everything else in it is passed over.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
+    #[prost(string, tag = "4")]
+    final_reason: String,
     #[prost(uint64, tag = "5")]
     from_ns: u64,
     #[prost(message, optional, tag = "8")]
@@ -27,9 +29,33 @@ pub struct Told {
     pub from_ns: u64,
     /// The scope, where that is told.
     pub scope: Option<RecordedScope>,
+    /// Why nothing comes after it; empty where something may.
+    final_reason: String,
 }
 
 impl Recording {
+    /// Why the recorded session ended, where it did while it was recorded; it is told by what was written last.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn read_ending(&mut self) -> io::Result<Option<String>> {
+        let Some(last) = self.chunks.last().map(|place| place.number) else {
+            return Ok(None);
+        };
+        let content = match self.content(last) {
+            Ok(content) => content,
+            Err(ReadError::Damaged { .. }) => return Ok(None),
+            Err(ReadError::Io(error)) => return Err(error),
+        };
+        let mut ending = None;
+        // What is damaged has no end.
+        let _ = read_heads(&content, &mut |told| {
+            ending = Some(told.final_reason).filter(|reason| !reason.is_empty());
+            true
+        });
+        Ok(ending)
+    }
+
     /// Reads which scopes were recorded, in order, from a little before a time on; `take` says whether to go on. What is damaged is
     /// passed over, as far as [`Self::read`] misses it.
     ///
@@ -70,11 +96,17 @@ fn read_heads(mut content: &[u8], take: &mut impl FnMut(Told) -> bool) -> Result
         if content.is_empty() {
             return Ok(true);
         }
-        let Head { from_ns, scope } = Head::decode_length_delimited(&mut content).map_err(|_| Damaged)?;
+        let head = Head::decode_length_delimited(&mut content).map_err(|_| Damaged)?;
+        let Head {
+            final_reason,
+            from_ns,
+            scope,
+        } = head;
         let scope = scope.map(decode::scope).transpose()?;
         let told = Told {
             from_ns,
             scope: scope.map(|(scope, _)| scope),
+            final_reason,
         };
         if !take(told) {
             return Ok(false);

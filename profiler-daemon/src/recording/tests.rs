@@ -521,6 +521,36 @@ fn builds_of_modules_that_differ_are_said() {
 }
 
 #[test]
+fn why_the_recorded_session_ended_is_a_warning_of_the_part_with_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let warnings = |reason: Option<&str>, end_ns| {
+        let mut target = Target::new();
+        let mut batches = [target.first(), target.next(), target.next()];
+        batches[2].ended = reason.map(crate::session::Ending::other);
+        write(&path, &batches);
+        let replay = Replay::of(&path);
+        replay.session("f", 0, end_ns).unwrap();
+        let listed = replay.runtime.block_on(replay.handle.list(ROOT)).unwrap();
+        listed[0].warnings.join("\n")
+    };
+    let over = "`f` was taken off: it took 9%, over the budget of 3%";
+    let said = warnings(Some(over), u64::MAX);
+    assert!(
+        said.contains(&format!("the recorded session ended by itself: {over}")),
+        "{said}"
+    );
+    for (reason, end_ns) in [
+        (Some(over), 250_000_000),
+        (Some("the session was ended"), u64::MAX),
+        (None, u64::MAX),
+    ] {
+        let said = warnings(reason, end_ns);
+        assert!(!said.contains("ended by itself"), "{said}");
+    }
+}
+
+#[test]
 fn frames_stand_for_what_is_asked_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");

@@ -4,6 +4,9 @@ use std::{fmt, ops::Deref};
 
 use crate::abi;
 
+/// Why a session ended that somebody asked to end.
+pub(super) const ENDED_BY_REQUEST: &str = "the session was ended";
+
 /// Why it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ending {

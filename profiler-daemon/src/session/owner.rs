@@ -35,7 +35,7 @@ use super::{
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
-    ending::Ending,
+    ending::{ENDED_BY_REQUEST, Ending},
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
     memory,
@@ -223,7 +223,7 @@ impl Owner {
                 );
             }
             Command::End { caller, name, reply } => {
-                let ending = Ending::other("the session was ended");
+                let ending = Ending::other(ENDED_BY_REQUEST);
                 match self.session(caller, &name).map(|session| session.name.clone()) {
                     Ok(name) => self.end_session_and_answer(&name, &ending, Some(reply)),
                     Err(error) => answer(reply, Err(error)),

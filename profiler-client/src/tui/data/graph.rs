@@ -39,6 +39,15 @@ pub struct GraphNode {
     pub difference: Option<v1::NodeDifference>,
 }
 
+/// The function with the largest difference: of those that have nearly all of it, the innermost.
+#[derive(Clone, Copy, Debug)]
+pub struct Largest {
+    /// The frame, by its id.
+    pub frame: u32,
+    /// Time in it and all below, wherever it was called from.
+    pub total: Weight,
+}
+
 /// The tree.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -48,9 +57,8 @@ pub struct Graph {
     pub roots: Vec<usize>,
     /// All time.
     pub total: Weight,
-    /// The function that slow calls surely spend more of their time in than the others do: the innermost that has nearly all
-    /// of the largest difference.
-    pub largest_difference: Option<usize>,
+    /// What slow calls surely spend more of their time in than the others do.
+    pub largest_difference: Option<Largest>,
 }
 
 /// A box: a node, or all.
@@ -79,16 +87,14 @@ impl Graph {
             total: node.total,
             difference: node.difference.copied(),
         });
-        let graph = Self {
+        let mut graph = Self {
             nodes: nodes.collect(),
             roots: tree.roots.clone(),
             total: tree.total,
             largest_difference: None,
         };
-        Self {
-            largest_difference: graph.find_largest_difference(),
-            ..graph
-        }
+        graph.largest_difference = graph.find_largest_difference();
+        graph
     }
 
     /// The share that a node has of all; where sides are compared, the mean of its shares of them.
@@ -152,12 +158,11 @@ impl Graph {
         std::iter::successors(Some(node), |&at| self.nodes[at].parent)
     }
 
-    fn find_largest_difference(&self) -> Option<usize> {
+    fn find_largest_difference(&self) -> Option<Largest> {
         let more = |at: usize| {
             let difference = self.nodes[at].difference.as_ref();
-            difference
-                .filter(|difference| difference.low > 0.0)
-                .map(|difference| difference.difference)
+            let certain = difference.filter(|difference| difference.low > 0.0)?;
+            Some(certain.difference)
         };
         let certain = (0..self.nodes.len()).filter_map(more);
         let largest = certain.fold(0.0, f64::max);
@@ -166,7 +171,17 @@ impl Graph {
         }
         let has_most = |at: &usize| more(*at).is_some_and(|more| more >= NEARLY_ALL * largest);
         let depth = |at: &usize| self.upwards(*at).count();
-        (0..self.nodes.len()).filter(has_most).max_by_key(depth)
+        let innermost = (0..self.nodes.len()).filter(has_most).max_by_key(depth)?;
+        let frame = self.nodes[innermost].frame;
+        let mut total = Weight::default();
+        let is_outermost = |at: &usize| {
+            let mut above = self.upwards(*at).skip(1);
+            self.nodes[*at].frame == frame && !above.any(|at| self.nodes[at].frame == frame)
+        };
+        for at in (0..self.nodes.len()).filter(is_outermost) {
+            total.add(self.nodes[at].total);
+        }
+        Some(Largest { frame, total })
     }
 
     /// Where the boxes lie if a node fills the graph, those above it with it, without those that have less than a share of all.

@@ -25,7 +25,7 @@ use profiler_proto::v1;
 pub use self::{
     bars::{Durations, SelectedBars, band, place},
     calls::{CallRow, Calls},
-    graph::{Block, Graph, GraphNode},
+    graph::{Block, Graph, GraphNode, Largest},
     heat::{Heat, HeatColumn},
     hits::{HitRow, Hits},
     losses::Loss,
@@ -395,7 +395,7 @@ impl Data {
         // Who types a name in full means that one.
         let is_meant =
             |row: &FunctionRow| !lens.search.is_empty() && is_called(&row.frame.function, &lens.search);
-        // The program's own functions can be looked inside of by everybody, and are what is meant more often than the kernel's.
+        // Of what is found, the program's own functions stand before the kernel's: these can be looked inside of by everybody.
         let is_kernels = |row: &FunctionRow| !lens.search.is_empty() && row.frame.kernel;
         rows.sort_by(|a, b| {
             let meant = is_meant(b).cmp(&is_meant(a));

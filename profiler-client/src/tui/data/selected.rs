@@ -7,7 +7,7 @@ use super::{
     super::lens::{Item, Lens, LineId},
     CallRow, Data, HitRow, source,
 };
-use crate::state::timeline as timeline_state;
+use crate::{render::explain::is_file, state::timeline as timeline_state};
 
 impl Data {
     /// The selected line, with the function that it is of.
@@ -156,7 +156,7 @@ impl Data {
 fn is_at(place: &Place, id: &LineId) -> bool {
     match place {
         Place::Line { file, line } | Place::Branch { file, line, .. } | Place::Call { file, line, .. } => {
-            *line == id.line && file.rsplit('/').next() == id.file.rsplit('/').next()
+            *line == id.line && is_file(&id.file, file)
         }
         _ => false,
     }

@@ -2,7 +2,9 @@
 
 use profiler_daemon::session::OVER_BUDGET;
 
-use super::{Before, Effect, Item, LeftScope, Lens, Pane, Part, Recorded, Target, part, update::show};
+use super::{
+    Before, Effect, Item, LeftScope, Lens, MAX_TRAIL, Pane, Part, Recorded, Target, part, update::show,
+};
 use crate::{attached::recorded_length, cli::args::RecordedTime, tui::data::Data};
 
 /// Why the limit on what probes cost stays.
@@ -68,6 +70,10 @@ pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effec
         lens.pane = pane;
         return Vec::new();
     }
+    if pane.is_visited() && lens.has(pane) {
+        lens.pane = pane;
+        return Vec::new();
+    }
     show(lens, pane, data)
 }
 
@@ -130,14 +136,19 @@ pub(super) fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
     Vec::new()
 }
 
+/// Why there are no parts of what is looked at; `None` of a recording.
+pub(super) fn why_no_parts(lens: &Lens) -> Option<&'static str> {
+    match lens.target {
+        Some(Target::Recording(_)) => None,
+        Some(Target::Profile(_)) => Some("A profile of another tool has no parts: its stacks are sums."),
+        _ => Some("Only recordings have parts: a process is looked at as it goes on."),
+    }
+}
+
 /// Looks at another part of the recording.
 pub(super) fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
-    if lens.has_stacks_alone() {
-        lens.notice = Some("A profile of another tool has no parts: its stacks are sums.".to_owned());
-        return Vec::new();
-    }
     let Some(Target::Recording(recorded)) = lens.target.clone() else {
-        lens.notice = Some("Only recordings have parts: a process is looked at as it goes on.".to_owned());
+        lens.notice = why_no_parts(lens).map(str::to_owned);
         return Vec::new();
     };
     let length = part::length(recorded.time, lens.whole);
@@ -160,6 +171,9 @@ pub(super) fn type_part(lens: &mut Lens, text: &str, data: &Data) -> Result<Vec<
     let Some(Target::Recording(recorded)) = lens.target.clone() else {
         return Ok(Vec::new());
     };
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
     let of_all = data.session.as_deref().and_then(recorded_length);
     let of_all = of_all.filter(|_| recorded.time == RecordedTime::default());
     let time = part::typed(text, lens.whole.or(of_all))?;
@@ -193,6 +207,8 @@ fn attach_anew(lens: &mut Lens, target: Target) -> Effect {
     lens.attaching = true;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
     lens.ahead = Vec::new();
+    // What was known of the session before is gone.
+    lens.asked.source = None;
     Effect::Attach {
         target,
         scope: lens.scope.clone(),
@@ -223,8 +239,22 @@ pub(super) fn without_budget(lens: &mut Lens, next: Before) -> Vec<Effect> {
         return Vec::new();
     };
     make_without_budget(lens);
+    lens.trail.push(lens.here());
     lens.go_back(next);
-    vec![Effect::NoBudget, attach_anew(lens, target)]
+    vec![Effect::NoBudget, attach_again(lens, target)]
+}
+
+/// As [`attach_anew`] to the same processes: edits can still be taken back, though the session before is gone.
+fn attach_again(lens: &mut Lens, target: Target) -> Effect {
+    let mut trail = std::mem::take(&mut lens.trail);
+    let effect = attach_anew(lens, target);
+    trail.drain(..trail.len().saturating_sub(MAX_TRAIL));
+    for before in &mut trail {
+        before.edits = 0;
+    }
+    lens.settled.clone_from(&trail);
+    lens.trail = trail;
+    effect
 }
 
 /// Sessions have no limit on what their probes cost any more; where probes were taken off, they are attached again.
@@ -247,5 +277,5 @@ pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     if let Some(left) = left {
         lens.scope = left.scope;
     }
-    vec![Effect::NoBudget, attach_anew(lens, target)]
+    vec![Effect::NoBudget, attach_again(lens, target)]
 }

@@ -73,7 +73,7 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     if lens.at_least > 0 {
         add("--at-least", &(f64::from(lens.at_least) / 10.0).to_string());
     }
-    if !lens.zoom.is_empty() {
+    if lens.pane.is_graph() && !lens.zoom.is_empty() {
         add("--zoom", &zoom(&lens.zoom));
     }
     if let Some(source) = lens.source.as_ref().filter(|_| lens.pane == Pane::Source) {

@@ -96,12 +96,13 @@ impl Default for Size {
 #[derive(Clone, Debug, PartialEq)]
 struct Before {
     scope: String,
-    /// Edits that led on from there and are taken back together.
+    /// Edits that led on from there and are taken back together; none of those in a session before this one.
     edits: u32,
     pane: Pane,
     zoom: Vec<FrameId>,
     source: Option<String>,
     place: Option<Place>,
+    search: String,
     selected: HashMap<Option<Pane>, Item>,
 }
 
@@ -126,6 +127,13 @@ impl Costly {
     pub fn why(&self) -> &str {
         &self.why
     }
+}
+
+/// The pane that `Esc` leads back to, as it was.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct CameFrom {
+    pane: Pane,
+    search: String,
 }
 
 /// A scope whose session ended because its probes cost too much.
@@ -160,8 +168,8 @@ pub struct Lens {
     pub scope: String,
     /// The screen.
     pub pane: Pane,
-    /// The pane that one was left for which is only looked into.
-    came_from: Pane,
+    /// What was left for a pane that is only looked into.
+    came_from: CameFrom,
     /// By screen; `None` is that of the processes.
     selected: HashMap<Option<Pane>, Item>,
     /// What frames stand for.
@@ -457,6 +465,7 @@ impl Lens {
             zoom: self.zoom.clone(),
             source: self.source.clone(),
             place: self.place.clone(),
+            search: self.search.clone(),
             selected: self.selected.clone(),
         }
     }
@@ -469,6 +478,7 @@ impl Lens {
             zoom,
             source,
             place,
+            search,
             selected,
         } = before;
         self.scope = scope;
@@ -476,6 +486,7 @@ impl Lens {
         self.zoom = zoom;
         self.source = source;
         self.place = place;
+        self.search = search;
         self.selected = selected;
     }
 }

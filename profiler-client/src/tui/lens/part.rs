@@ -19,7 +19,7 @@ pub enum Part {
     Later,
     /// To its first half.
     Shorter,
-    /// To twice its length, with as much more on both sides.
+    /// To twice its length from where it begins: back from its first half.
     Longer,
 }
 
@@ -58,7 +58,7 @@ pub fn moved(
         Part::Later => (begin.saturating_add(half), length),
         Part::Shorter if half < SHORTEST => return None,
         Part::Shorter => (begin, half),
-        Part::Longer => (begin.saturating_sub(half), length.saturating_mul(2)),
+        Part::Longer => (begin, length.saturating_mul(2)),
     };
     let end = begin.saturating_add(length);
     let moved = match whole {
@@ -77,15 +77,12 @@ pub fn moved(
     (moved != time).then_some(moved)
 }
 
-/// The part that was typed: a range as `--time` has it, the end of a recording by its length, as in `10s`, or nothing for all of it.
+/// The part that was typed: a range as `--time` has it, or the end of a recording by its length, as in `10s`.
 ///
 /// # Errors
 /// What is wrong with it, in a clause.
 pub fn typed(text: &str, whole: Option<Duration>) -> Result<RecordedTime, String> {
     let text = text.trim();
-    if text.is_empty() {
-        return Ok(RecordedTime::default());
-    }
     if text.contains("..") {
         return text.parse();
     }
@@ -149,7 +146,7 @@ mod tests {
         assert_eq!(typed("10s..20s", whole), Ok(seconds(10, Some(20))));
         assert_eq!(typed(" 10s ", whole), Ok(seconds(90, None)));
         assert_eq!(typed("200s", whole), Ok(RecordedTime::default()));
-        assert_eq!(typed("", None), Ok(RecordedTime::default()));
+        assert_eq!(typed("..", None), Ok(RecordedTime::default()));
         for (text, whole) in [("10s", None), ("20s..10s", whole), ("ten", whole)] {
             assert!(typed(text, whole).is_err(), "{text}");
         }

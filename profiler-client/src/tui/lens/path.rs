@@ -89,12 +89,29 @@ pub fn threshold(text: &str) -> Option<Predicate> {
 ///
 /// Where nothing of it has a duration.
 pub fn with_threshold(text: &str) -> Result<String, String> {
-    if threshold(text).is_some() {
+    if threshold(text).is_some_and(|threshold| !is_of_all(threshold)) {
         return Ok(text.to_owned());
     }
     let mut scope = read(text)?;
     let first = percentile(FIRST).map(Bound::Percentile);
     timed_step(&mut scope)?.predicates = first.into_iter().map(or_more).collect();
+    Ok(scope.to_string())
+}
+
+/// Whether all calls meet a condition, as recordings have it for the sake of their durations: `[>= 0ns]`.
+fn is_of_all(predicate: Predicate) -> bool {
+    predicate == or_more(Bound::Duration(0))
+}
+
+/// The scope whose slow calls can be explained: as [`with_threshold`], up to the step that has it.
+///
+/// # Errors
+///
+/// Where nothing of it has a duration.
+pub fn explained(text: &str) -> Result<String, String> {
+    let mut scope = read(&with_threshold(text)?)?;
+    let divided = scope.steps.iter().rposition(|step| !step.predicates.is_empty());
+    scope.steps.truncate(divided.map_or(usize::MAX, |at| at + 1));
     Ok(scope.to_string())
 }
 
@@ -194,7 +211,7 @@ const fn or_more(bound: Bound) -> Predicate {
 ///
 /// Where nothing of it has a duration.
 pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
-    if threshold(text).is_none() {
+    if threshold(text).is_none_or(is_of_all) {
         return with_threshold(text);
     }
     let mut scope = read(text)?;

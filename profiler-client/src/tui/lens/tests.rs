@@ -213,7 +213,14 @@ fn printed(lens: &Lens) -> impl PartialEq + std::fmt::Debug + use<> {
             lens.event.clone(),
             lens.at_least,
         ),
-        (lens.shape.clone(), lens.zoom.clone()),
+        (
+            lens.shape.clone(),
+            if lens.pane.is_graph() {
+                lens.zoom.clone()
+            } else {
+                Vec::new()
+            },
+        ),
     )
 }
 
@@ -1305,11 +1312,17 @@ fn a_search_goes_along_only_to_panes_that_have_the_same() {
     assert_eq!(lens.search, "parse");
     do_all(&mut lens, &mut service, Action::Show(Pane::Threads));
     assert_eq!(lens.search, "");
-    // Where nothing can be found, it is said where it can.
+    // Where nothing can be found, functions are searched.
     do_all(&mut lens, &mut service, Action::Show(Pane::Waits));
     do_all(&mut lens, &mut service, Action::Search);
-    assert_eq!(lens.input, None);
-    assert!(lens.notice.is_some_and(|notice| notice.contains("are searched")));
+    assert_eq!(lens.pane, Pane::Top);
+    do_all(&mut lens, &mut service, Action::Type(Typing::Insert('q')));
+    assert_eq!(lens.search, "q");
+    // Who comes back to a pane has its search again.
+    do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+    do_all(&mut lens, &mut service, Action::Show(Pane::Losses));
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!((lens.pane, lens.search.as_str()), (Pane::Top, "q"));
 }
 
 #[test]
@@ -1344,10 +1357,81 @@ fn the_part_of_a_recording_is_typed() {
         Some("soon".to_owned())
     );
     type_part(&mut lens, "");
+    assert_eq!(time(&lens), "45s..", "nothing was typed");
+    type_part(&mut lens, "..");
     assert_eq!(time(&lens), "..", "all of it");
 
     // Processes go on: they have no parts.
     let (mut lens, mut service) = attached();
     do_all(&mut lens, &mut service, Action::EditPart);
     assert_eq!(lens.input, None);
+}
+
+#[test]
+fn a_scope_that_was_left_stays_named_while_edits_are_refused() {
+    let (mut lens, mut service) = attached();
+    lens.left = Some(super::LeftScope {
+        scope: "handle".to_owned(),
+        why: "it took 9%".to_owned(),
+    });
+    lens.scope = String::new();
+    let edit = |lens: &mut Lens, service: &mut Service, scope: &str| {
+        do_all(lens, service, Action::EditScope);
+        for c in scope.chars() {
+            do_all(lens, service, Action::Type(Typing::Insert(c)));
+        }
+        do_all(lens, service, Action::Type(Typing::Confirm));
+    };
+    edit(&mut lens, &mut service, "refused");
+    assert_eq!(lens.left_scope().map(|left| left.scope.as_str()), Some("handle"));
+    do_all(&mut lens, &mut service, Action::Type(Typing::Cancel));
+    edit(&mut lens, &mut service, "parse");
+    assert_eq!((lens.scope.as_str(), lens.left_scope()), ("parse", None));
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((lens.scope.as_str(), lens.left_scope()), ("", None));
+}
+
+#[test]
+fn edits_of_a_session_before_can_be_taken_back() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Show(Pane::Top));
+    do_all(&mut lens, &mut service, Action::Enter);
+    do_all(&mut lens, &mut service, Action::Nudge(Towards::Slower));
+    let (narrow, wide) = (lens.scope.clone(), lens.trail.last().unwrap().scope.clone());
+    let mut data = sample::busy();
+    data.latency.functions.get_mut(&1).unwrap().taken_off =
+        format!("it took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
+    let effects = update(&mut lens, Action::NoBudget, &data);
+    assert!(matches!(&effects[..2], [Effect::NoBudget, Effect::Attach { scope, .. }] if *scope == narrow));
+    service.scopes = vec![narrow.clone()];
+    do_all(
+        &mut lens,
+        &mut service,
+        Action::Attached {
+            scope: narrow.clone(),
+        },
+    );
+    // The session has no edit, and is given the scope of before.
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((&lens.scope, &service.now()), (&wide, &wide));
+    do_all(&mut lens, &mut service, Action::Redo);
+    assert_eq!((&lens.scope, &service.now()), (&narrow, &narrow));
+    do_all(&mut lens, &mut service, Action::Undo);
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((lens.scope.as_str(), service.now().as_str()), ("", ""));
+}
+
+#[test]
+fn what_is_explained_are_the_calls_of_the_step_with_the_threshold() {
+    let (mut lens, mut service) = attached();
+    for (scope, explained) in [
+        ("handle[>= p99]/parse/server.cc:13", "handle[>= p99]"),
+        ("handle[>= 0ns]/server.cc:13", "handle[>= p95]"),
+        ("handle/parse", "handle/parse[>= p95]"),
+    ] {
+        lens.scope = scope.to_owned();
+        service.scopes = vec![scope.to_owned()];
+        do_all(&mut lens, &mut service, Action::Show(Pane::Explain));
+        assert_eq!((lens.scope.as_str(), lens.pane), (explained, Pane::Explain));
+    }
 }

@@ -1,11 +1,11 @@
 //! Keys while text is typed.
 
 use super::{
-    Action, Costly, Effect, Input, Item, Lens, Move, NO_SCOPE, Pane, Purpose, Target, Typing, Wanted,
-    attaching, path, update::set_scope,
+    Action, Costly, Effect, Input, Item, Lens, Move, NO_SCOPE, Pane, Purpose, Typing, Wanted, attaching,
+    path, update::set_scope,
 };
 use crate::{
-    cli::{args::RecordedTime, print_list},
+    cli::print_list,
     state::shape::Patterns,
     tui::data::{Data, is_match},
 };
@@ -18,12 +18,8 @@ fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
         Purpose::Scope => lens.scope.clone(),
         Purpose::Search => lens.search.clone(),
         Purpose::Print => lens.print.join(","),
-        Purpose::Part => match &lens.target {
-            Some(Target::Recording(recorded)) if recorded.time != RecordedTime::default() => {
-                recorded.time.to_string()
-            }
-            _ => String::new(),
-        },
+        // Another one is typed anew.
+        Purpose::Part => String::new(),
         Purpose::Hide => lens.shape.hide.text().to_owned(),
         Purpose::Fold => lens.shape.fold.text().to_owned(),
     };
@@ -48,6 +44,10 @@ pub(super) fn begin_by(
         Action::EditPrint => Purpose::Print,
         _ => return Vec::new(),
     };
+    if purpose == Purpose::Search && lens.screen().is_some_and(|pane| !pane.is_searched()) {
+        // What is typed next is text in any case.
+        lens.pane = Pane::Top;
+    }
     if let Some(why_not) = why_not(lens, purpose, data) {
         lens.notice = Some(why_not.to_owned());
         return Vec::new();
@@ -61,13 +61,8 @@ pub(super) fn begin_by(
 /// Why there is nothing to be typed.
 fn why_not(lens: &Lens, purpose: Purpose, data: &Data) -> Option<&'static str> {
     match purpose {
-        Purpose::Part if !matches!(lens.target, Some(Target::Recording(_))) => {
-            Some("Only recordings have parts: a process is looked at as it goes on.")
-        }
+        Purpose::Part => attaching::why_no_parts(lens),
         Purpose::Scope if lens.has_stacks_alone() => Some(NO_SCOPE),
-        Purpose::Search if lens.screen().is_some_and(|pane| !pane.is_searched()) => {
-            Some("Functions, lines, hits, threads and sessions are searched, each on its pane.")
-        }
         Purpose::Print if data.is_over() => {
             Some("The session has ended: no other values can be read any more.")
         }
@@ -145,7 +140,8 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
     match input.purpose {
         Purpose::Search => {
             lens.search = input.text();
-            if lens.pane.is_graph() && !lens.search.is_empty() && !is_found(lens) {
+            let has_matches = lens.pane.is_graph() || lens.pane == Pane::Source;
+            if has_matches && !lens.search.is_empty() && !is_found(lens) {
                 crate::tui::moves::step(lens, Move::Next, data);
             }
             super::update(lens, Action::Drawn, data)

@@ -3,8 +3,8 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Before, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Pointed,
-    Target,
+    Action, Before, CameFrom, Costly, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane,
+    Pointed, Target,
     attaching::{
         attach_recording, attached, detach, ended, move_part, no_budget, not_attached, without_budget,
     },
@@ -21,11 +21,13 @@ pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     if action.is_of_user() {
         lens.notice = None;
     }
-    let before = lens.screen();
+    let (before, search) = (lens.screen(), lens.search.clone());
     let mut effects = act(lens, action, data);
     if let (Some(before), Some(pane)) = (before, lens.screen())
         && before != pane
         && !(before.shares_search() && pane.shares_search())
+        // Who comes back to a pane has its search again.
+        && lens.search == search
     {
         lens.search = String::new();
     }
@@ -69,10 +71,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Enter => enter(lens, data),
         Action::Inside => inside(lens, data),
         Action::Values => values(lens, data),
-        Action::Back => {
-            back(lens);
-            Vec::new()
-        }
+        Action::Back => back(lens, data),
         Action::Undo => undo(lens),
         Action::Redo => redo(lens),
         Action::Nudge(towards) => nudge(lens, towards),
@@ -151,6 +150,7 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
                 lens.scope = scope;
                 lens.settled = lens.trail.clone();
                 lens.typed = None;
+                lens.left = lens.left.take().filter(|_| lens.scope.is_empty());
             }
             Vec::new()
         }
@@ -248,7 +248,7 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
                 lens.selected.remove(&Some(Pane::Source));
                 lens.place = None;
             }
-            (lens.typed, lens.left) = (None, None);
+            lens.typed = None;
             lens.scope.clone_from(&scope);
             vec![Effect::SetScope(scope)]
         }
@@ -288,27 +288,18 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         Pane::Difference | Pane::Explain => {
             let selected = selected_place(lens, data).filter(|_| lens.scope.is_empty());
             let of = selected.map_or_else(|| lens.scope.clone(), path::only);
-            let scope = path::with_threshold(&of);
-            if data.is_over() && !lens.is_of_recording() && scope.as_ref() != Ok(&lens.scope) {
+            let scope = match pane {
+                Pane::Explain => path::explained(&of),
+                _ => path::with_threshold(&of),
+            };
+            let is_edit = scope.as_ref().is_ok_and(|scope| *scope != lens.scope);
+            if is_edit && data.is_over() && !lens.is_of_recording() {
                 lens.notice = Some(format!(
-                    "The session has ended: no other calls can be looked at, and those of `{}` have no threshold.",
-                    if lens.scope.is_empty() {
-                        "everything"
-                    } else {
-                        &lens.scope
-                    }
+                    "The session has ended: no other calls can be looked at, and those of `{of}` have no threshold."
                 ));
                 return Vec::new();
             }
-            let effects = set_scope_and_show(lens, scope, pane);
-            if lens.pane == Pane::Explain && !lens.is_of_recording() {
-                // Findings have the text of their lines beside them.
-                let function = path::function(&lens.scope);
-                lens.source = function
-                    .map(|function| path::quoted(&function))
-                    .or(lens.source.take());
-            }
-            effects
+            set_scope_and_show(lens, scope, pane)
         }
         Pane::Source => {
             show_source(lens, data);
@@ -330,7 +321,10 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         }
         _ => {
             if pane.is_visited() && !lens.pane.is_visited() {
-                lens.came_from = lens.pane;
+                lens.came_from = CameFrom {
+                    pane: lens.pane,
+                    search: lens.search.clone(),
+                };
             }
             lens.pane = pane;
             Vec::new()
@@ -516,19 +510,26 @@ pub(super) fn selected_place(lens: &Lens, data: &Data) -> Option<Place> {
     }
 }
 
-fn back(lens: &mut Lens) {
+fn back(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     if !lens.search.is_empty() {
         lens.search = String::new();
     } else if lens.screen() == Some(Pane::Latency) && lens.selection().is_some() {
         lens.unselect();
         lens.mark = None;
     } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
-        lens.zoom.pop();
+        lens.zoom = Vec::new();
     } else if lens.target.is_some() && lens.pane.is_visited() {
-        lens.pane = lens.came_from;
+        // Its scope may have become one that the other pane cannot show as it is.
+        let CameFrom { pane, search } = lens.came_from.clone();
+        let effects = show(lens, pane, data);
+        if lens.pane == pane {
+            lens.search = search;
+        }
+        return effects;
     } else if lens.target.is_some() {
         shaping::back(lens);
     }
+    Vec::new()
 }
 
 fn undo(lens: &mut Lens) -> Vec<Effect> {
@@ -545,6 +546,11 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
             // No longer than the trail, which it came from.
             lens.ahead.push(lens.here());
             lens.go_back(before);
+            if edits == 0 {
+                // The edit was one of the session before.
+                lens.edits = lens.edits.saturating_add(1);
+                return vec![Effect::SetScope(lens.scope.clone())];
+            }
         }
         // Somebody else's edits of a session that is shared can be taken back too.
         None if matches!(lens.target, Some(Target::Session(_))) => {}
@@ -604,10 +610,17 @@ fn bind(lens: &mut Lens, data: &Data) {
 fn follow(lens: &mut Lens) -> Vec<Effect> {
     let mut effects = Vec::new();
     let screen = lens.screen().filter(|_| !lens.attaching);
-    let has_source = matches!(screen, Some(Pane::Source | Pane::Explain));
-    if has_source && lens.source != lens.asked.source {
-        lens.asked.source.clone_from(&lens.source);
-        effects.extend(lens.source.clone().map(Effect::Source));
+    let source = match screen {
+        Some(Pane::Source) => lens.source.clone(),
+        // Findings have the text of their lines beside them.
+        Some(Pane::Explain) if !lens.is_of_recording() && lens.edits == 0 => {
+            path::function(&lens.scope).map(|function| path::quoted(&function))
+        }
+        _ => None,
+    };
+    if source.is_some() && source != lens.asked.source {
+        lens.asked.source.clone_from(&source);
+        effects.extend(source.map(Effect::Source));
     }
     let flame = screen.map(|_| lens.flame_view()).unwrap_or_default();
     if flame != lens.asked.flame {

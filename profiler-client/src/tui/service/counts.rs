@@ -12,7 +12,8 @@ use crate::{connect::Connection, tui::lens::path, verb::source::sources};
 /// Time between looks.
 const BETWEEN: Duration = Duration::from_secs(2);
 
-/// Reports the counts of steps that no view has, as long as there are such.
+/// Reports the counts of steps that no view has, and that it is time for the lines of the source to be counted anew, as long as there
+/// are steps.
 pub async fn count(
     connection: Connection,
     target: v1::Target,
@@ -22,13 +23,13 @@ pub async fn count(
 ) {
     loop {
         let scope = scopes.borrow_and_update().clone();
-        let wanted = wanted(&scope);
-        if wanted.is_empty() {
+        if scope.is_empty() {
             if scopes.changed().await.is_err() {
                 return;
             }
             continue;
         }
+        let wanted = wanted(&scope);
         let mut counted = Vec::new();
         for step in wanted {
             // What a step has not been found for has no count on the screen.

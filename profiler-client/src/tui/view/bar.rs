@@ -267,15 +267,14 @@ fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> 
 /// How slow calls have to be, and how many are.
 fn threshold(summary: &v1::FlameSummary) -> Option<String> {
     if summary.warming {
-        return Some(format!("{} calls needed", units::count(summary.calls_needed)));
+        return Some(format!(
+            "too few: it takes {} calls",
+            units::count(summary.calls_needed)
+        ));
     }
     (summary.threshold_ns > 0).then(|| {
         let limit = units::duration(summary.threshold_ns as f64);
-        let of = |calls| units::number(calls);
-        format!(
-            "{limit}: {} of {} inside",
-            of(summary.calls_inside),
-            of(summary.calls)
-        )
+        let [inside, all] = [summary.calls_inside, summary.calls].map(units::number);
+        format!("{limit}: {inside} of {all} inside")
     })
 }

@@ -6,7 +6,7 @@ use super::{
     spots::Sign,
     text::Page,
     theme::{Depth, Theme},
-    top::MARKED,
+    top::{self, MARKED},
 };
 use crate::{
     cli::request::Sides,
@@ -14,7 +14,7 @@ use crate::{
     render::{escape::terminal, source_names::cut, units},
     state::tree,
     tui::{
-        data::{Block, Data, GraphNode, is_match},
+        data::{Block, Data, GraphNode, Largest, is_match},
         lens::{Item, Lens},
     },
 };
@@ -40,8 +40,15 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return page.paragraph(line::Style::Faint, &super::nothing_yet(lens, data));
     }
     if sides == Sides::Difference {
-        conclusion(page, data);
+        conclusion(page, lens, data);
         page.line(&Line::of(line::Style::Faint, LEGEND));
+    }
+    if let Some(zoomed) = lens.zoom.last() {
+        let name = line::cut_middle(&top::name(zoomed), page.width() / 2);
+        page.line(&Line::of(
+            line::Style::Warning,
+            format!("  only `{name}` (Esc: all)"),
+        ));
     }
     let selected = match lens.selection() {
         Some(Item::Stack(stack)) => data.graph.find(&data.flame, stack),
@@ -72,15 +79,19 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     }
 }
 
-/// What slow calls do more of, in a line.
-fn conclusion(page: &mut Page<'_>, data: &Data) {
-    let node = data.graph.largest_difference.map(|at| &data.graph.nodes[at]);
-    let Some(node) = node else {
-        let words = "  no function surely has more of slow calls' time than of the others' so far";
+/// What slow calls do more of, in a line; nothing where nothing has been compared yet.
+fn conclusion(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    if data.flame.differences.is_empty() {
+        return;
+    }
+    let Some(Largest { frame, total }) = data.graph.largest_difference else {
+        let so_far = if lens.is_of_recording() { "" } else { " so far" };
+        let words =
+            format!("  no function surely has 1% more of slow calls' time than of the others'{so_far}");
         return page.line(&Line::of(line::Style::Faint, words));
     };
-    let name = data.flame.frames.get(&node.frame).map_or("all", tree::name);
-    let share = |sides| units::percent(data.graph.share(node.total, sides));
+    let name = data.flame.frames.get(&frame).map_or("all", tree::name);
+    let share = |sides| units::percent(data.graph.share(total, sides));
     let words = format!(
         " has {} of slow calls' time, {} of the others'",
         share(Sides::Inside),

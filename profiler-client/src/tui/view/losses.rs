@@ -138,12 +138,14 @@ fn draw_cost(page: &mut Page<'_>, cost: Option<&v1::Cost>) {
 fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
     let functions = &data.latency.functions;
     if functions.is_empty() {
-        page.paragraph(
-            Style::Faint,
+        let words = if lens.scope.is_empty() {
             "no function has probes: samples alone cost the target nothing but their interrupts; what waits, system calls, events and \
-             explain cost it while they are looked at is not counted here",
-        );
-        return;
+             explain cost it while they are looked at is not counted here"
+        } else {
+            "what each of the probes costs is known of functions that are the last step, and not of others: the last line but one has \
+             the share of all, where it matters"
+        };
+        return page.paragraph(Style::Faint, words);
     }
     let heading = format!(
         "{:>11} {:>10} {:>11}  PROBED, Enter: its source",
@@ -190,8 +192,17 @@ fn probe(function: &FunctionState) -> Line {
         format!(
             "{:>11} {:>10} {:>11}  ",
             now(units::number(function.window.rate_hz)),
-            units::duration(function.cost_ns as f64),
-            now(units::percent(function.probe_cores())),
+            // Recordings do not have it.
+            if function.cost_ns == 0 {
+                "?".to_owned()
+            } else {
+                units::duration(function.cost_ns as f64)
+            },
+            if function.cost_ns == 0 {
+                "?".to_owned()
+            } else {
+                now(units::percent(function.probe_cores()))
+            },
         ),
     );
     let line = line.and(Style::Strong, text::name(&function.function));

@@ -379,6 +379,8 @@ fn has_effect(binding: &Binding, lens: &Lens) -> bool {
     match binding.action {
         Action::Nudge(_) => !lens.scope.is_empty(),
         Action::Undo => lens.has_edits(),
+        // Conditions on values are those that were recorded.
+        Action::Enter => !(lens.is_of_recording() && lens.pane == Pane::Hits),
         _ => true,
     }
 }
@@ -388,7 +390,7 @@ fn label(input: &Input) -> &'static str {
         Purpose::Scope => "scope ",
         Purpose::Search => "search ",
         Purpose::Print => "values (n,req->len) ",
-        Purpose::Part => "part (10s..20s; 10s: the last ten; empty: all) ",
+        Purpose::Part => "part (10s..20s; 10s: the last ten; ..: all) ",
         Purpose::Hide => "leave out (malloc|free|std::*) ",
         Purpose::Fold => "part of who calls it (wrap|std::*) ",
     }

@@ -40,7 +40,16 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         let words = "where samples were taken: a line can be a step if it was recorded as one (Enter)";
         page.line(&line::Line::of(line::Style::Faint, words));
     }
-    foot(&mut page.foot(1), lens, data);
+    let (margin, digits) = (
+        Margin::of(page.width(), data),
+        shown.last_line.max(999).to_string().len(),
+    );
+    let cut_text = cut_text(page, lens, data, margin, digits);
+    let mut at_foot = page.foot(1 + u16::from(cut_text.is_some()));
+    if let Some(text) = cut_text {
+        at_foot.line(&line::Line::of(line::Style::Plain, text));
+    }
+    foot(&mut at_foot, lens, data);
     let lines: Vec<&v1::SourceLine> = source::lines(shown).collect();
     if lines.is_empty() {
         for missing in &shown.missing {
@@ -52,11 +61,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Some(Item::Line(id)) => source::id(shown, line) == *id,
         _ => false,
     };
-    let margin = Margin::of(page.width(), data);
     page.line(&line::Line::of(line::Style::Faint, margin.heading()));
     let room = page.rows();
     let begin = page.first(lens, lines.iter().position(is_selected).unwrap_or(0), lines.len());
-    let digits = shown.last_line.max(999).to_string().len();
     for line in lines.iter().skip(begin).take(room) {
         let style = if is_selected(line) {
             Theme::selected()
@@ -181,6 +188,16 @@ fn row(line: &v1::SourceLine, times: String, digits: usize, page: &Page<'_>) -> 
         Span::raw(" ".repeat(padding)),
         Span::styled(notes, theme.of(line::Style::SlowBar)),
     ])
+}
+
+/// The text of the selected line, where its row has no room for all of it.
+fn cut_text(page: &Page<'_>, lens: &Lens, data: &Data, margin: Margin, digits: usize) -> Option<String> {
+    let (shown, line) = data.selected_line(lens)?;
+    let LineId { file, line: number } = source::id(shown, line);
+    let row = row(line, margin.text(data.time_of_line(&file, number)), digits, page);
+    let text = text_of(&line.text);
+    let is_whole = row.spans.iter().any(|span| span.content == text);
+    (!is_whole).then(|| text.trim().to_owned())
 }
 
 /// What Enter does at the selected line, and what else it can be.

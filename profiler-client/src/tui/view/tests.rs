@@ -393,13 +393,18 @@ fn the_difference_says_how_sure_it_is() {
             "compress has 71.1% of slow calls' time, 14.3% of the others'",
         ],
     );
-    Arc::make_mut(&mut data.flame).differences.clear();
+    for difference in Arc::make_mut(&mut data.flame).differences.values_mut() {
+        difference.low = -0.1;
+    }
     data.stale = true;
     data.settle(&lens);
     says(
         &text(&lens, &data),
-        &["no function surely has more of slow calls' time"],
+        &["no function surely has 1% more of slow calls' time"],
     );
+    // Nothing is said before anything was compared.
+    Arc::make_mut(&mut data.flame).differences.clear();
+    assert!(!text(&lens, &data).contains("of slow calls' time"));
 }
 
 #[test]
@@ -1203,7 +1208,7 @@ fn nothing_is_said_to_be_nothing() {
             Pane::Source => "reading the source",
             Pane::Hits => "no hit yet",
             Pane::Timeline => "counting",
-            Pane::Losses => "no function has probes",
+            Pane::Losses => "what each of the probes costs is known of functions",
             pane if pane.is_aside() => "looking",
             _ => "no sample in these calls so far",
         };

@@ -7,6 +7,7 @@ use profiler_scope::Scope;
 use super::{
     super::{
         division::CountedStep as _,
+        ending::ENDED_BY_REQUEST,
         error::{Reason, SessionError},
         picture::FunctionInfo,
         records::RecordedScope,
@@ -58,6 +59,12 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
             "counts are recorded every 0.25 s: the time shown begins at {} s, and ends at such a time too",
             since(recording.begin_ns(), from_ns)
         ));
+    }
+    if part.end_ns >= recording.end_ns() {
+        let ending = recording.read_ending().map_err(|error| unreadable(&error))?;
+        // Whoever ends a session knows.
+        let ending = ending.filter(|reason| reason != ENDED_BY_REQUEST);
+        warnings.extend(ending.map(|reason| format!("the recorded session ended by itself: {reason}")));
     }
     Ok(Begun {
         scope: scope_of(&steps).to_string(),

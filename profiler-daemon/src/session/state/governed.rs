@@ -453,8 +453,14 @@ fn line_reached(engine: &Engine, probe: ProbeId) -> u64 {
 }
 
 fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {
+    // Each may keep to the budget that all of them exceed together.
+    let together = if costly.share > allowed {
+        ""
+    } else {
+        "with other probes "
+    };
     format!(
-        "{} {noun} a second took {} of the target's CPU time, {OVER_BUDGET} {}",
+        "{} {noun} a second took {} of the target's CPU time, {together}{OVER_BUDGET} {}",
         grouped(costly.hits_per_s),
         percent(costly.share),
         percent(allowed)

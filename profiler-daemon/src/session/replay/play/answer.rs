@@ -118,10 +118,9 @@ impl Played {
     /// # Errors
     /// Where there is nothing to time.
     pub fn latency(&mut self) -> Result<LatencyPicture, SessionError> {
-        // Those before may be summed up.
-        let oldest_ns = self.now_ns.saturating_sub(self.ages.window.window_ns);
+        // Most calls may be summed up, so that only the last of the slow ones are known here: those of all are for the view of spans.
         for step in &mut self.steps {
-            step.functions.forget_slow_before(oldest_ns);
+            step.functions.forget_slow_before(u64::MAX);
         }
         let last = self.steps.last().filter(|last| last.step().place.has_spans());
         let last = last.ok_or_else(|| {
