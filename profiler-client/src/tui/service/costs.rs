@@ -16,8 +16,9 @@ const MANY: usize = 256;
 /// The same where each takes a tenth of a second to be let go of.
 const MANY_PERF: usize = 16;
 
-/// How long the target is sampled, where its probes cost so much that their share of its time matters.
-const SAMPLED: Duration = Duration::from_millis(100);
+/// How long the target is sampled, where its probes cost so much that their share of its time matters: one that works in bursts is
+/// idle for a tenth of a second now and then.
+const SAMPLED: Duration = Duration::from_millis(500);
 
 /// Planning is what the edit has to do too, for a large program in seconds, and need not do again.
 const PLANNING: Duration = Duration::from_secs(30);
