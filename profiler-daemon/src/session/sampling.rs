@@ -187,8 +187,8 @@ impl Sampling {
         self.span_end_ring_full > 0 || self.dropped.span_ends > 0
     }
 
-    /// Whether intervals that threads were off the CPU were lost: samples of them, and not of their stacks alone.
-    pub fn loses_waits(&self) -> bool {
+    /// How many intervals that threads were off the CPU were lost: samples of them, and not of their stacks alone.
+    pub fn lost_waits(&self) -> u64 {
         let Way {
             ring_full, yielded, ..
         } = self.off_cpu;
@@ -199,7 +199,7 @@ impl Sampling {
             self.off_cpu_unseen,
             self.dropped.samples,
         ];
-        lost.iter().any(|count| *count > 0)
+        lost.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Samples of a target's threads, in these times.

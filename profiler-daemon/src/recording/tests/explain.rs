@@ -354,11 +354,14 @@ fn waits_tell_slow_calls_from_those_that_were_only_counted() {
 fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    with_waits(&path, u64::MAX, |number, batch| RecordBatch {
-        waits_dropped: u64::from(number == 30),
-        ..batch
-    });
-    let replay = Replay::of(&path);
+    let with_lost = |lost: u64| {
+        with_waits(&path, u64::MAX, |number, batch| RecordBatch {
+            waits_dropped: if number == 30 { lost } else { 0 },
+            ..batch
+        });
+        Replay::of(&path)
+    };
+    let replay = with_lost(1_000);
     let picture = replay.explain("f[>= 5ms]", 0, u64::MAX).unwrap();
     let is_wait =
         |picture: &ExplainPicture| picture.findings.iter().any(|found| found.text.contains("waits"));
@@ -369,6 +372,10 @@ fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
     // A part in which none was lost has them.
     let part = replay.explain("f[>= 5ms]", 0, 20 * BATCH_NS).unwrap();
     assert!(is_wait(&part), "{}", said(&part));
+    // So does one in which few were, of so many calls, and says how many.
+    let few = with_lost(1).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    assert!(is_wait(&few), "{}", said(&few));
+    assert!(few.left_out.iter().any(|(what, _)| what == "1 of all waits"));
 }
 
 /// A recording of calls inside of others, each of whose records may be changed.

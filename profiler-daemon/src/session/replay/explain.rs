@@ -60,6 +60,12 @@ const MAX_CALLS: u64 = 1 << 60;
 /// Calls that are known by their number alone change little where they are at most this part of all.
 const FEW_OF_ALL: u64 = 100;
 
+/// Calls for each interval off the CPU that was lost from which on these change little: each may have been in one of them.
+const CALLS_FOR_A_LOST_WAIT: u64 = 500;
+
+/// Said of waits of which few were lost.
+const FEW_LOST: &str = "lost in that time: so many calls may have waited without being counted for it";
+
 /// Said of what is left out as it was recorded in part.
 const LOST_IN_PART: &str = "some of it was lost in that time, as `lost` says: a shorter --time may have all";
 
@@ -189,7 +195,7 @@ impl Playing<'_> {
         let loses_ends = taken.lost > 0 || spans.of_records().any(|(_, count)| count > 0);
         explained.complete(&Gaps {
             ends: loses_ends || sampling.loses_ends(),
-            waits: counted(WAITS_DROPPED) > 0 || sampling.loses_waits(),
+            waits: counted(WAITS_DROPPED).saturating_add(sampling.lost_waits()),
             hole: taken.missing_ns > 0,
         });
         lost.extend(explained.unknown().filter(|(_, count)| *count > 0));
@@ -237,8 +243,8 @@ struct Explaining {
 struct Gaps {
     /// Ends of calls.
     ends: bool,
-    /// Intervals off the CPU.
-    waits: bool,
+    /// Intervals off the CPU, of whatever threads.
+    waits: u64,
     /// All of some time.
     hole: bool,
 }
@@ -373,7 +379,7 @@ impl Explaining {
         if self.line.is_empty() {
             leave_out(
                 of_lines,
-                format!("record '{place}[>= 0ns]/FILE:LINE' with --trace"),
+                format!("record '{place}[>= 0ns]/FILE:LINE!taken' with --trace"),
             );
         }
         Ok(())
@@ -571,7 +577,12 @@ impl Explaining {
             self.noted.study.add_alike(&call, missing);
         }
         let are_many = alone > self.calls.total() / FEW_OF_ALL;
-        if gaps.ends || gaps.waits || gaps.hole && are_many {
+        let are_few_waits = gaps.waits.saturating_mul(CALLS_FOR_A_LOST_WAIT) <= self.calls.total();
+        if are_few_waits && gaps.waits > 0 {
+            let what = format!("{} of all waits", gaps.waits);
+            self.left_out.push((what, FEW_LOST.to_owned()));
+        }
+        if gaps.ends || !are_few_waits || gaps.hole && are_many {
             self.noted.study.forget_waits();
             let is_wait = |feature: &&Feature| feature.kind == Kind::Wait;
             self.forgotten_features += self.noted.features.iter().filter(is_wait).count();
