@@ -180,6 +180,13 @@ fn next_of_syscall(lens: &mut Lens) -> Vec<Effect> {
     set_scope_and_show(lens, scope, Pane::Latency)
 }
 
+/// The function that samples were taken in, where that is what a finding says.
+#[must_use]
+pub fn sampled_function(finding: &v1::Finding) -> Option<&str> {
+    let is_of_samples = finding.kind() == v1::finding::Kind::Frame;
+    finding.text.strip_prefix("samples in ").filter(|_| is_of_samples)
+}
+
 /// The scope that the selected finding leads to.
 fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let Some(finding) = data.selected_finding(lens) else {
@@ -190,6 +197,12 @@ fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         return Vec::new();
     };
     let next = finding.next.clone();
+    if let Some(function) = sampled_function(finding).filter(|_| next.is_empty()) {
+        // It cannot be a step where it cannot be probed.
+        lens.search = function.to_owned();
+        lens.pane = Pane::Graph;
+        return Vec::new();
+    }
     if next.is_empty() {
         lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
         return Vec::new();

@@ -27,6 +27,7 @@ pub use self::{
     action::{Action, Move, Typing},
     command_line::{BETWEEN_FRAMES, of_screen, of_url, of_verb, quoted},
     effect::{Effect, FlameView, Recorded, Target},
+    enter::sampled_function,
     input::{Input, Purpose, Suggestion, Wanted},
     item::{Band, Item, LineId, LossId, MomentId, Mouse, Spot},
     pane::{Pane, Picture},

@@ -1435,3 +1435,22 @@ fn what_is_explained_are_the_calls_of_the_step_with_the_threshold() {
         assert_eq!((lens.scope.as_str(), lens.pane), (explained, Pane::Explain));
     }
 }
+
+#[test]
+fn a_finding_of_samples_without_a_step_is_found_in_the_flame_graph() {
+    let (mut lens, _) = attached();
+    lens.scope = "handle[>= p95]".to_owned();
+    update(&mut lens, Action::Show(Pane::Explain), &sample::busy());
+    let mut data = sample::busy();
+    let finding = &mut data.aside.explained.as_mut().unwrap().findings[0];
+    finding.kind = v1::finding::Kind::Frame.into();
+    finding.text = "samples in compress".to_owned();
+    finding.next = String::new();
+    lens.select(Item::Finding("samples in compress".to_owned()));
+    assert!(
+        update(&mut lens, Action::Enter, &data)
+            .iter()
+            .all(|effect| !matches!(effect, Effect::SetScope(_)))
+    );
+    assert_eq!((lens.pane, lens.search.as_str()), (Pane::Graph, "compress"));
+}

@@ -14,7 +14,10 @@ use super::{
     path::{self, Towards},
     pointing, shaping, typing,
 };
-use crate::{cli::args::By, tui::data::Data};
+use crate::{
+    cli::args::{By, RecordedTime},
+    tui::data::Data,
+};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
@@ -555,7 +558,10 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
         // Somebody else's edits of a session that is shared can be taken back too.
         None if matches!(lens.target, Some(Target::Session(_))) => {}
         None => {
-            let hint = if lens.scope.is_empty() {
+            let is_part = matches!(&lens.target, Some(Target::Recording(recorded)) if recorded.time != RecordedTime::default());
+            let hint = if is_part {
+                " Another part of the time: } is twice as long, @ types one."
+            } else if lens.scope.is_empty() {
                 ""
             } else {
                 " To look at everything, press e, empty the scope with Ctrl-U, and press Enter."

@@ -6,7 +6,7 @@ use crate::{
     render::{self, escape::terminal, explain, timeline, units},
     tui::{
         data::Data,
-        lens::{Item, Lens, Pane, path},
+        lens::{Item, Lens, Pane, path, sampled_function},
     },
 };
 use profiler_proto::v1;
@@ -189,13 +189,15 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
 
 /// What Enter does.
 fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
-    let next = data
-        .selected_finding(lens)
-        .map_or("", |finding| finding.next.as_str());
-    let line = if next.is_empty() {
-        Line::of(Style::Faint, "no scope selects only these calls")
-    } else {
-        Line::of(Style::Plain, "Enter: ").and(Style::Strong, terminal(next).into_owned())
+    let finding = data.selected_finding(lens);
+    let next = finding.map_or("", |finding| finding.next.as_str());
+    let line = match finding.and_then(sampled_function) {
+        Some(function) if next.is_empty() => {
+            let words = format!("`{}` in the flame graph", terminal(function));
+            Line::of(Style::Plain, "Enter: ").and(Style::Strong, words)
+        }
+        _ if next.is_empty() => Line::of(Style::Faint, "no scope selects only these calls"),
+        _ => Line::of(Style::Plain, "Enter: ").and(Style::Strong, terminal(next).into_owned()),
     };
     page.line(&line);
 }

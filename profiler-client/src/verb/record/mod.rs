@@ -33,6 +33,7 @@ use crate::{
     output::{Progress, note, warnings},
     render::{escape::terminal, units},
     stop::Stop,
+    tui::lens::quoted,
     watch::Run,
 };
 
@@ -98,6 +99,10 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         "{} written: {}",
         terminal(&request.output.to_string_lossy()),
         recorder.describe_written()
+    ));
+    note(&format!(
+        "look at it: profiler tui --from {}",
+        quoted(&[request.output.to_string_lossy().into_owned()])
     ));
     if recorder.dropped() > 0 {
         note(&format!(
