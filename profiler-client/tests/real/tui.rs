@@ -1,6 +1,7 @@
 //! `profiler tui` in a terminal, by keys.
 
 use std::{
+    path::Path,
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -175,6 +176,28 @@ impl Drop for Terminal {
             .arg("kill-server")
             .output();
     }
+}
+
+/// Records a program that is busy for a few seconds, often enough for it to be sure which of its lines has the most samples; the file.
+fn record(folder: &Path, scope: &str, more: &[&str]) -> String {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let file = folder.join("a.profrec").to_str().unwrap().to_owned();
+    let arguments = [
+        "record",
+        "-p",
+        &pid,
+        scope,
+        "-F",
+        "499",
+        "--duration",
+        "4",
+        "-o",
+        &file,
+    ];
+    run(profiler(&[&arguments, more].concat())).status(0);
+    unharmed(target);
+    file
 }
 
 #[test]
@@ -574,25 +597,8 @@ fn a_recording_is_looked_at_by_the_same_keys() {
     if !has_program("tmux") {
         return;
     }
-    let target = busy();
-    let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.profrec");
-    let file = file.to_str().unwrap();
-    let recorded = [
-        "record",
-        "-p",
-        &pid,
-        "f",
-        "-F",
-        "499",
-        "--duration",
-        "4",
-        "-o",
-        file,
-    ];
-    run(profiler(&recorded)).status(0);
-    unharmed(target);
+    let file = &record(folder.path(), "f", &[]);
 
     let terminal = Terminal::open(110, 32);
     terminal.start(&format!("--from {file}"));
@@ -902,28 +908,9 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
     if !has_program("tmux") {
         return;
     }
-    let target = busy();
-    let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("hits.profrec");
-    let file = file.to_str().unwrap();
     let scope = "f[>= 0ns]/slowpath.c:33";
-    let recorded = [
-        "record",
-        "-p",
-        &pid,
-        scope,
-        "--print",
-        "i",
-        // Which of the lines has the most samples is to be sure.
-        "-F",
-        "499",
-        "--duration",
-        "4",
-        "-o",
-        file,
-    ];
-    run(profiler(&recorded)).status(0);
+    let file = &record(folder.path(), scope, &["--print", "i"]);
 
     let terminal = Terminal::open(110, 32);
     terminal.start(&format!("--from {file}"));
@@ -974,7 +961,6 @@ fn recorded_hits_are_looked_at_as_live_ones_and_by_a_url() {
     });
     terminal.press(&["q"]);
     terminal.wait_until_restored("ended 0");
-    unharmed(target);
 }
 
 /// Keys of a walk through a recording: panes, thresholds, parts, and what is shown of stacks.
@@ -1044,25 +1030,8 @@ fn the_command_line_of_a_screen_shows_that_screen() {
     if !has_program("tmux") {
         return;
     }
-    let target = busy();
-    let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.profrec");
-    let file = file.to_str().unwrap();
-    run(profiler(&[
-        "record",
-        "-p",
-        &pid,
-        "f",
-        "-F",
-        "499",
-        "--duration",
-        "4",
-        "-o",
-        file,
-    ]))
-    .status(0);
-    unharmed(target);
+    let file = &record(folder.path(), "f", &[]);
 
     let screens = if long_scale() { 100 } else { 5 };
     let mut random = Random::from_seed(u64::from(std::process::id()));
