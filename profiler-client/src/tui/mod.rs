@@ -388,11 +388,14 @@ impl App {
                 first_pid: attached.session.pids.first().copied(),
             });
         }
+        // That it is time to count the lines of the source anew changes nothing else.
+        let is_mere_tick =
+            matches!(&what, What::Counts(counts) if counts.is_empty() && self.live.counts.is_empty());
         let action = taken::take(&mut self.live, what);
         if let Some(frozen) = self.frozen.as_deref_mut().filter(|_| !is_data) {
             taken::follow(frozen, &self.live);
         }
-        self.dirty |= !(is_data && self.frozen.is_some());
+        self.dirty |= !(is_data && self.frozen.is_some() || is_mere_tick);
         match action {
             Some(Action::NotAttached { message }) => {
                 self.service.leave();

@@ -25,7 +25,7 @@ use crate::{
 /// Time between looks at how far it is.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long the source of the function is waited for.
+/// How long the source of the function is waited for at the end.
 const SOURCE: Duration = Duration::from_secs(2);
 
 /// The source of the function that is explained, where that can be had: what is said of lines has their text beside it.
@@ -39,8 +39,11 @@ async fn source_of(connection: Connection, session: v1::Session) -> Option<v1::S
         target: Some(v1::target::Target::Pid(*pid)),
     };
     let place = scope.last()?.place.to_string();
-    let found = tokio::time::timeout(SOURCE, source::sources(&connection, target, &place)).await;
-    found.ok()?.ok()?.into_iter().next()
+    source::sources(&connection, target, &place)
+        .await
+        .ok()?
+        .into_iter()
+        .next()
 }
 
 /// Runs it.
@@ -87,7 +90,8 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             output::ndjson(explain_json::explained(last, request.number))?;
         } else {
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
-            let source = source.await.ok().flatten();
+            let source = tokio::time::timeout(SOURCE, source).await;
+            let source = source.ok().and_then(Result::ok).flatten();
             let lines = explain::explained(last, source.as_ref(), request.number, more);
             screen::print(&lines, colour)?;
             note(&explain::summary(last, attached.elapsed(began), more));

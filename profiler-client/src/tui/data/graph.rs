@@ -181,7 +181,8 @@ impl Graph {
         for at in (0..self.nodes.len()).filter(is_outermost) {
             total.add(self.nodes[at].total);
         }
-        Some(Largest { frame, total })
+        let more = self.share(total, Sides::Inside) - self.share(total, Sides::Outside);
+        (more >= WORTH_SAYING).then_some(Largest { frame, total })
     }
 
     /// Where the boxes lie if a node fills the graph, those above it with it, without those that have less than a share of all.

@@ -277,13 +277,19 @@ impl Data {
 
     /// Whether that, or the end of what the pane shows, is for what the probes cost.
     #[must_use]
-    pub fn is_over_budget(&self) -> bool {
+    pub fn is_over_budget(&self, lens: &Lens) -> bool {
+        let of_aside = self
+            .aside
+            .ended
+            .iter()
+            .filter(|_| self.aside.of.pane == lens.pane);
+        let of_hits = self.hits.ended.iter().filter(|_| lens.pane == Pane::Hits);
         let of_calls = self
             .latency
             .functions
             .values()
             .map(|function| &function.taken_off);
-        let mut reasons = of_calls.chain(&self.aside.ended).chain(&self.hits.ended);
+        let mut reasons = of_calls.chain(of_aside).chain(of_hits);
         reasons.any(|reason| reason.contains(OVER_BUDGET))
     }
 

@@ -8,7 +8,7 @@ use profiler_scope::{Name, Place, parse};
 
 use super::is_called;
 use crate::{
-    render::escape::terminal,
+    render::{escape::terminal, explain::is_file},
     state::{
         flame::FlameState,
         lines::{LineKey, LineTime},
@@ -202,12 +202,6 @@ fn in_message(function: &Sampled<'_>, asked: Option<&LineKey>, others: usize) ->
         warnings: warning.filter(|_| asked.is_none()).into_iter().collect(),
         ..v1::SourceFunction::default()
     }
-}
-
-/// Whether a path ends as a file is named.
-fn is_file(path: &str, file: &str) -> bool {
-    path.strip_suffix(file)
-        .is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effec
         lens.whole = part::whole(recorded.time, length).or(lens.whole);
     }
     lens.scope = scope;
+    lens.left = lens.left.take().filter(|_| lens.scope.is_empty());
     // The screen that the command line names has to be one that the scope has.
     let pane = std::mem::take(&mut lens.pane);
     if pane == Pane::Source && lens.source.is_some() && lens.has(pane) {
@@ -100,10 +101,13 @@ fn attach_to_everything(lens: &mut Lens, notice: Option<String>) -> Option<Effec
         Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.scope.is_empty() => target.clone(),
         _ => return None,
     };
+    let trail = trail_of_before(lens);
     *lens = Lens {
         target: Some(target.clone()),
         attaching: true,
         notice,
+        settled: trail.clone(),
+        trail,
         ..lens.anew()
     };
     Some(Effect::Attach {
@@ -244,14 +248,20 @@ pub(super) fn without_budget(lens: &mut Lens, next: Before) -> Vec<Effect> {
     vec![Effect::NoBudget, attach_again(lens, target)]
 }
 
-/// As [`attach_anew`] to the same processes: edits can still be taken back, though the session before is gone.
-fn attach_again(lens: &mut Lens, target: Target) -> Effect {
+/// The edits so far, as they can be taken back in another session: each by giving it the scope of before.
+fn trail_of_before(lens: &mut Lens) -> Vec<Before> {
     let mut trail = std::mem::take(&mut lens.trail);
-    let effect = attach_anew(lens, target);
     trail.drain(..trail.len().saturating_sub(MAX_TRAIL));
     for before in &mut trail {
         before.edits = 0;
     }
+    trail
+}
+
+/// As [`attach_anew`] to the same processes: edits can still be taken back, though the session before is gone.
+fn attach_again(lens: &mut Lens, target: Target) -> Effect {
+    let trail = trail_of_before(lens);
+    let effect = attach_anew(lens, target);
     lens.settled.clone_from(&trail);
     lens.trail = trail;
     effect
@@ -270,11 +280,12 @@ pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     make_without_budget(lens);
     let left = lens.left_scope().cloned();
     lens.left = None;
-    if !data.is_over_budget() && left.is_none() {
+    if !data.is_over_budget(lens) && left.is_none() {
         lens.notice = Some("Probes that are attached from now on stay, whatever they cost.".to_owned());
         return vec![Effect::NoBudget];
     }
     if let Some(left) = left {
+        lens.trail.push(lens.here());
         lens.scope = left.scope;
     }
     vec![Effect::NoBudget, attach_again(lens, target)]

@@ -30,10 +30,7 @@ pub(super) fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         }
         Pane::Top if lens.by == By::Line => inside(lens, data),
         Pane::Top => match scope_inside(lens, data) {
-            Some(scope) => {
-                lens.search = String::new();
-                set_scope_and_show(lens, scope, Pane::Latency)
-            }
+            Some(scope) => set_scope_and_show(lens, scope, Pane::Latency),
             None => no_function(lens),
         },
         Pane::Graph | Pane::Difference => {
@@ -200,7 +197,7 @@ fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     if let Some(function) = sampled_function(finding).filter(|_| next.is_empty()) {
         // It cannot be a step where it cannot be probed.
         lens.search = function.to_owned();
-        lens.pane = Pane::Graph;
+        (lens.pane, lens.by, lens.zoom) = (Pane::Graph, By::Function, Vec::new());
         return Vec::new();
     }
     if next.is_empty() {

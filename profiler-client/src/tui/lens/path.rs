@@ -89,7 +89,7 @@ pub fn threshold(text: &str) -> Option<Predicate> {
 ///
 /// Where nothing of it has a duration.
 pub fn with_threshold(text: &str) -> Result<String, String> {
-    if threshold(text).is_some_and(|threshold| !is_of_all(threshold)) {
+    if threshold(text).is_some() && !is_of_all(text) {
         return Ok(text.to_owned());
     }
     let mut scope = read(text)?;
@@ -98,9 +98,12 @@ pub fn with_threshold(text: &str) -> Result<String, String> {
     Ok(scope.to_string())
 }
 
-/// Whether all calls meet a condition, as recordings have it for the sake of their durations: `[>= 0ns]`.
-fn is_of_all(predicate: Predicate) -> bool {
-    predicate == or_more(Bound::Duration(0))
+/// Whether all calls meet what the last step asks of durations that asks for any, as recordings have it for the sake of them: `[>= 0ns]`.
+fn is_of_all(text: &str) -> bool {
+    let steps = parse(text).map(|scope| scope.steps).unwrap_or_default();
+    let divided = steps.iter().rfind(|step| !step.predicates.is_empty());
+    let of_all = or_more(Bound::Duration(0));
+    divided.is_some_and(|step| step.predicates.iter().all(|predicate| *predicate == of_all))
 }
 
 /// The scope whose slow calls can be explained: as [`with_threshold`], up to the step that has it.
@@ -112,6 +115,12 @@ pub fn explained(text: &str) -> Result<String, String> {
     let mut scope = read(&with_threshold(text)?)?;
     let divided = scope.steps.iter().rposition(|step| !step.predicates.is_empty());
     scope.steps.truncate(divided.map_or(usize::MAX, |at| at + 1));
+    // It is of one step's durations.
+    if let Some((_, before)) = scope.steps.split_last_mut() {
+        for step in before {
+            step.predicates.clear();
+        }
+    }
     Ok(scope.to_string())
 }
 
@@ -211,7 +220,7 @@ const fn or_more(bound: Bound) -> Predicate {
 ///
 /// Where nothing of it has a duration.
 pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
-    if threshold(text).is_none_or(is_of_all) {
+    if threshold(text).is_none() || is_of_all(text) {
         return with_threshold(text);
     }
     let mut scope = read(text)?;

@@ -1315,11 +1315,15 @@ fn a_search_goes_along_only_to_panes_that_have_the_same() {
     // Where nothing can be found, functions are searched.
     do_all(&mut lens, &mut service, Action::Show(Pane::Waits));
     do_all(&mut lens, &mut service, Action::Search);
-    assert_eq!(lens.pane, Pane::Top);
     do_all(&mut lens, &mut service, Action::Type(Typing::Insert('q')));
-    assert_eq!(lens.search, "q");
-    // Who comes back to a pane has its search again.
+    assert_eq!(
+        (lens.pane, lens.search.as_str()),
+        (Pane::Waits, ""),
+        "nothing is left before Enter"
+    );
     do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+    assert_eq!((lens.pane, lens.search.as_str()), (Pane::Top, "q"));
+    // Who comes back to a pane has its search again.
     do_all(&mut lens, &mut service, Action::Show(Pane::Losses));
     do_all(&mut lens, &mut service, Action::Back);
     assert_eq!((lens.pane, lens.search.as_str()), (Pane::Top, "q"));
@@ -1428,6 +1432,8 @@ fn what_is_explained_are_the_calls_of_the_step_with_the_threshold() {
         ("handle[>= p99]/parse/server.cc:13", "handle[>= p99]"),
         ("handle[>= 0ns]/server.cc:13", "handle[>= p95]"),
         ("handle/parse", "handle/parse[>= p95]"),
+        ("handle[>= 0ns]/parse[>= 3ms]", "handle/parse[>= 3ms]"),
+        ("handle[>= 0ns][< 5ms]", "handle[>= 0ns][< 5ms]"),
     ] {
         lens.scope = scope.to_owned();
         service.scopes = vec![scope.to_owned()];
@@ -1453,4 +1459,25 @@ fn a_finding_of_samples_without_a_step_is_found_in_the_flame_graph() {
             .all(|effect| !matches!(effect, Effect::SetScope(_)))
     );
     assert_eq!((lens.pane, lens.search.as_str()), (Pane::Graph, "compress"));
+}
+
+#[test]
+fn escape_leads_back_to_the_source_that_was_shown_and_never_stays() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle".to_owned();
+    service.scopes = vec![lens.scope.clone()];
+    (lens.pane, lens.source) = (Pane::Source, Some("compress".to_owned()));
+    do_all(&mut lens, &mut service, Action::Show(Pane::Threads));
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!(
+        (lens.pane, lens.source.as_deref()),
+        (Pane::Source, Some("compress"))
+    );
+    // A pane that everything has not.
+    do_all(&mut lens, &mut service, Action::Show(Pane::Latency));
+    do_all(&mut lens, &mut service, Action::Show(Pane::Threads));
+    lens.scope = String::new();
+    service.scopes.push(String::new());
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!((lens.pane, lens.notice), (Pane::Top, None));
 }

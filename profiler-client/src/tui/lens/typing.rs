@@ -44,10 +44,6 @@ pub(super) fn begin_by(
         Action::EditPrint => Purpose::Print,
         _ => return Vec::new(),
     };
-    if purpose == Purpose::Search && lens.screen().is_some_and(|pane| !pane.is_searched()) {
-        // What is typed next is text in any case.
-        lens.pane = Pane::Top;
-    }
     if let Some(why_not) = why_not(lens, purpose, data) {
         lens.notice = Some(why_not.to_owned());
         return Vec::new();
@@ -96,7 +92,8 @@ pub(super) fn typed(lens: &mut Lens, typing: &Typing, data: &Data) -> Vec<Effect
         }
         _ => input.edit(typing),
     }
-    if input.purpose == Purpose::Search && lens.search != input.text() {
+    let is_searched = lens.screen().is_none_or(Pane::is_searched);
+    if input.purpose == Purpose::Search && is_searched && lens.search != input.text() {
         lens.search = input.text();
         // What is found first is selected.
         if matches!(lens.screen(), None | Some(Pane::Top)) {
@@ -139,9 +136,13 @@ fn suggestions(lens: &Lens) -> Vec<Effect> {
 fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
     match input.purpose {
         Purpose::Search => {
+            if lens.screen().is_some_and(|pane| !pane.is_searched()) && !input.text().is_empty() {
+                // Functions are what can be found from anywhere.
+                lens.pane = Pane::Top;
+            }
             lens.search = input.text();
             let has_matches = lens.pane.is_graph() || lens.pane == Pane::Source;
-            if has_matches && !lens.search.is_empty() && !is_found(lens) {
+            if has_matches && !lens.search.is_empty() && !is_found(lens, data) {
                 crate::tui::moves::step(lens, Move::Next, data);
             }
             super::update(lens, Action::Drawn, data)
@@ -189,13 +190,17 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
     }
 }
 
-/// Whether the selected box matches the search.
-fn is_found(lens: &Lens) -> bool {
-    let selected = match lens.selection() {
-        Some(Item::Stack(stack)) => stack.last(),
-        _ => None,
-    };
-    selected.is_some_and(|frame| is_match(&frame.function, &lens.search))
+/// Whether the selected box or line matches the search.
+fn is_found(lens: &Lens, data: &Data) -> bool {
+    match lens.selection() {
+        Some(Item::Stack(stack)) => {
+            (stack.last()).is_some_and(|frame| is_match(&frame.function, &lens.search))
+        }
+        Some(Item::Line(_)) => {
+            (data.selected_line(lens)).is_some_and(|(_, line)| is_match(&line.text, &lens.search))
+        }
+        _ => false,
+    }
 }
 
 fn expressions(text: &str) -> Result<Vec<String>, String> {

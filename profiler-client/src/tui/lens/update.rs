@@ -297,8 +297,9 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             };
             let is_edit = scope.as_ref().is_ok_and(|scope| *scope != lens.scope);
             if is_edit && data.is_over() && !lens.is_of_recording() {
+                let wanted = scope.unwrap_or_default();
                 lens.notice = Some(format!(
-                    "The session has ended: no other calls can be looked at, and those of `{of}` have no threshold."
+                    "The session has ended: its scope cannot become `{wanted}` any more."
                 ));
                 return Vec::new();
             }
@@ -523,16 +524,30 @@ fn back(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         lens.zoom = Vec::new();
     } else if lens.target.is_some() && lens.pane.is_visited() {
         // Its scope may have become one that the other pane cannot show as it is.
-        let CameFrom { pane, search } = lens.came_from.clone();
-        let effects = show(lens, pane, data);
-        if lens.pane == pane {
-            lens.search = search;
-        }
-        return effects;
+        return come_back(lens, data);
     } else if lens.target.is_some() {
         shaping::back(lens);
     }
     Vec::new()
+}
+
+/// To the pane before one that was only looked into; where the scope has become one that the pane cannot show, to the functions.
+fn come_back(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let CameFrom { pane, search } = lens.came_from.clone();
+    let left = lens.pane;
+    let effects = if pane == Pane::Source && lens.source.is_some() {
+        lens.pane = pane;
+        Vec::new()
+    } else {
+        show(lens, pane, data)
+    };
+    if lens.pane == left {
+        lens.notice = None;
+        lens.pane = Pane::Top;
+    } else {
+        lens.search = search;
+    }
+    effects
 }
 
 fn undo(lens: &mut Lens) -> Vec<Effect> {
@@ -550,9 +565,9 @@ fn undo(lens: &mut Lens) -> Vec<Effect> {
             lens.ahead.push(lens.here());
             lens.go_back(before);
             if edits == 0 {
-                // The edit was one of the session before.
+                // The edit was one of the session before. Nobody is asked whether it may be taken back.
                 lens.edits = lens.edits.saturating_add(1);
-                return vec![Effect::SetScope(lens.scope.clone())];
+                return vec![Effect::SetCostlyScope(lens.scope.clone())];
             }
         }
         // Somebody else's edits of a session that is shared can be taken back too.

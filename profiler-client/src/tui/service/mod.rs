@@ -206,6 +206,8 @@ pub struct Service {
     aside: Option<mpsc::Sender<aside::Wanted>>,
     flame: Option<tokio::sync::watch::Sender<FlameView>>,
     looking_up: Option<JoinHandle<()>>,
+    /// The place that it asks for.
+    looked_up: String,
     completing: Option<JoinHandle<()>>,
     of: Option<Target>,
     recording: Option<Recording>,
@@ -251,6 +253,7 @@ impl Service {
             aside: None,
             flame: None,
             looking_up: None,
+            looked_up: String::new(),
             completing: None,
             of: None,
             recording: None,
@@ -425,6 +428,12 @@ impl Service {
 
     fn source(&mut self, place: String) {
         let Some(target) = self.target() else { return };
+        // One that takes long is not begun again and again.
+        let is_under_way = self.looking_up.as_ref().is_some_and(|task| !task.is_finished());
+        if is_under_way && self.looked_up == place {
+            return;
+        }
+        self.looked_up.clone_from(&place);
         let (connection, reports) = (self.connection.clone(), self.reports.clone());
         let task = tokio::spawn(async move {
             let found = lookup::source(&connection, target, &place).await;

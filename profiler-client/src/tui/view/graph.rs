@@ -6,7 +6,7 @@ use super::{
     spots::Sign,
     text::Page,
     theme::{Depth, Theme},
-    top::{self, MARKED},
+    top::MARKED,
 };
 use crate::{
     cli::request::Sides,
@@ -43,8 +43,13 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         conclusion(page, lens, data);
         page.line(&Line::of(line::Style::Faint, LEGEND));
     }
-    if let Some(zoomed) = lens.zoom.last() {
-        let name = line::cut_middle(&top::name(zoomed), page.width() / 2);
+    let zoomed = data
+        .graph
+        .find(&data.flame, &lens.zoom)
+        .filter(|_| !lens.zoom.is_empty());
+    let zoomed = zoomed.and_then(|at| data.flame.frames.get(&data.graph.nodes[at].frame));
+    if let Some(zoomed) = zoomed {
+        let name = line::cut_middle(&terminal(tree::name(zoomed)), page.width() / 2);
         page.line(&Line::of(
             line::Style::Warning,
             format!("  only `{name}` (Esc: all)"),

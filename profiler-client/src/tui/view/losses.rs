@@ -138,7 +138,9 @@ fn draw_cost(page: &mut Page<'_>, cost: Option<&v1::Cost>) {
 fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
     let functions = &data.latency.functions;
     if functions.is_empty() {
-        let words = if lens.scope.is_empty() {
+        let last = profiler_scope::parse(&lens.scope).ok();
+        let is_of_function = last.is_none_or(|scope| scope.last().is_none_or(|step| step.place.has_spans()));
+        let words = if lens.scope.is_empty() || is_of_function {
             "no function has probes: samples alone cost the target nothing but their interrupts; what waits, system calls, events and \
              explain cost it while they are looked at is not counted here"
         } else {

@@ -120,7 +120,7 @@ fn probes_gone(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let Some(why) = why else {
         return;
     };
-    let advice = if data.is_over_budget() {
+    let advice = if data.is_over_budget(lens) {
         "; K attaches and keeps them whatever they cost, u takes the edit back"
     } else {
         ""

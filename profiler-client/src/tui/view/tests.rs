@@ -1208,7 +1208,7 @@ fn nothing_is_said_to_be_nothing() {
             Pane::Source => "reading the source",
             Pane::Hits => "no hit yet",
             Pane::Timeline => "counting",
-            Pane::Losses => "what each of the probes costs is known of functions",
+            Pane::Losses => "no function has probes",
             pane if pane.is_aside() => "looking",
             _ => "no sample in these calls so far",
         };

@@ -100,10 +100,10 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         terminal(&request.output.to_string_lossy()),
         recorder.describe_written()
     ));
-    note(&format!(
-        "look at it: profiler tui --from {}",
-        quoted(&[request.output.to_string_lossy().into_owned()])
-    ));
+    if written.is_ok() {
+        let file = request.output.to_string_lossy().into_owned();
+        note(&format!("look at it: profiler tui --from {}", quoted(&[file])));
+    }
     if recorder.dropped() > 0 {
         note(&format!(
             "warning: {} samples, ends of calls, hits, waits, intervals off the CPU, events, system calls and counters came faster than they could be \

@@ -376,6 +376,10 @@ fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
     let few = with_lost(1).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
     assert!(is_wait(&few), "{}", said(&few));
     assert!(few.left_out.iter().any(|(what, _)| what == "1 of all waits"));
+    // One of 40 slow calls may have waited for all that is known.
+    let whole = with_lost(0).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
+    let certain = |picture: &ExplainPicture| finding(picture, "waits").difference.low;
+    assert!((certain(&whole) - certain(&few) - 1.0 / 40.0).abs() < 1e-9);
 }
 
 /// A recording of calls inside of others, each of whose records may be changed.

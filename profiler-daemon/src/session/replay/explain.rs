@@ -60,8 +60,9 @@ const MAX_CALLS: u64 = 1 << 60;
 /// Calls that are known by their number alone change little where they are at most this part of all.
 const FEW_OF_ALL: u64 = 100;
 
-/// Calls for each interval off the CPU that was lost from which on these change little: each may have been in one of them.
-const CALLS_FOR_A_LOST_WAIT: u64 = 500;
+/// Calls of the smaller side for each interval off the CPU that was lost, from which on waits are compared all the same: by so much less
+/// is certain.
+const CALLS_FOR_A_LOST_WAIT: u64 = 20;
 
 /// Said of waits of which few were lost.
 const FEW_LOST: &str = "lost in that time: so many calls may have waited without being counted for it";
@@ -236,6 +237,8 @@ struct Explaining {
     /// What is inside of the calls, and how many features were left out in the end.
     inside_feature: Option<usize>,
     forgotten_features: usize,
+    /// The share of a side's calls that may have waited without its being known: few waits were lost.
+    lost_waits_share: f64,
     part: Part,
 }
 
@@ -302,6 +305,7 @@ impl Explaining {
             left_out: Vec::new(),
             inside_feature: None,
             forgotten_features: 0,
+            lost_waits_share: 0.0,
             part,
         };
         explaining.noted.waits.note_recorded(Some(part.begin_ns));
@@ -577,12 +581,15 @@ impl Explaining {
             self.noted.study.add_alike(&call, missing);
         }
         let are_many = alone > self.calls.total() / FEW_OF_ALL;
-        let are_few_waits = gaps.waits.saturating_mul(CALLS_FOR_A_LOST_WAIT) <= self.calls.total();
-        if are_few_waits && gaps.waits > 0 {
-            let what = format!("{} of all waits", gaps.waits);
-            self.left_out.push((what, FEW_LOST.to_owned()));
-        }
-        if gaps.ends || !are_few_waits || gaps.hole && are_many {
+        // Each may have been in one of the slow calls, or of the others.
+        let are_few_waits = gaps.waits.saturating_mul(CALLS_FOR_A_LOST_WAIT) <= self.calls_of_smaller_side();
+        if !gaps.ends && are_few_waits && !(gaps.hole && are_many) {
+            if gaps.waits > 0 {
+                let what = format!("{} of all waits", gaps.waits);
+                self.left_out.push((what, FEW_LOST.to_owned()));
+                self.lost_waits_share = gaps.waits as f64 / self.calls_of_smaller_side() as f64;
+            }
+        } else {
             self.noted.study.forget_waits();
             let is_wait = |feature: &&Feature| feature.kind == Kind::Wait;
             self.forgotten_features += self.noted.features.iter().filter(is_wait).count();
@@ -597,6 +604,15 @@ impl Explaining {
                 self.left_out.push((place.to_string(), LOST_IN_PART.to_owned()));
             }
         }
+    }
+
+    /// The number of slow calls, or of the others, whichever are fewer.
+    fn calls_of_smaller_side(&self) -> u64 {
+        let predicates = division::predicates(self.step.step());
+        let inside = divide(&predicates, &self.calls, 1.0, 0).inside();
+        let slow = self.calls.iter().filter(|(bucket, _)| inside.contains(*bucket));
+        let slow = slow.fold(0, |sum: u64, (_, count)| sum.saturating_add(count));
+        slow.min(self.calls.total().saturating_sub(slow))
     }
 
     /// Hits that are not among what was recorded of the calls, by reason.
@@ -655,7 +671,15 @@ impl Explaining {
             can_be_probed: &|_| false,
             cost: &|_| None,
         };
-        let findings = noted.explained(findings, &in_words);
+        let mut findings = noted.explained(findings, &in_words);
+        let of_waits = findings
+            .iter_mut()
+            .filter(|finding| matches!(finding.what, What::Wait(_)));
+        for finding in of_waits {
+            // So much of it may be for waits that were lost.
+            finding.difference.low = (finding.difference.low - self.lost_waits_share).max(-1.0);
+            finding.difference.high = (finding.difference.high + self.lost_waits_share).min(1.0);
+        }
         if !self.waits_are_told {
             let how = "not recorded: record with --waits".to_owned();
             self.left_out.push(("who ended waits".to_owned(), how));
