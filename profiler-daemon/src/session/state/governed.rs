@@ -505,6 +505,23 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_that_takes_less_than_the_budget_is_said_to_exceed_it_with_others() {
+        let said = |share| {
+            let costly = Costly {
+                index: 0,
+                hits_per_s: 253.0,
+                share,
+            };
+            reason("calls", &costly, 0.03)
+        };
+        assert_eq!(
+            said(0.024),
+            "253 calls a second took 2.4% of the target's CPU time, with other probes over the budget of 3%"
+        );
+        assert!(!said(0.05).contains("other probes"), "{}", said(0.05));
+    }
+
+    #[test]
     fn numbers_are_in_groups_and_shares_in_percent() {
         assert_eq!(
             [7.2, 1_234.0, 2_104_332.4].map(grouped),
