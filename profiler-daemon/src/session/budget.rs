@@ -200,7 +200,7 @@ impl Budget {
         }
         let rate = self.cpu_rate(&look).filter(|_| is_costly);
         self.taken = match rate {
-            Some(rate) => Some(costs.share(rate)),
+            Some(rate) => Some(costs.share(costs.total_ns(), rate)),
             None => self.taken.filter(|_| is_costly),
         };
         self.looks.push_back(look);
@@ -264,12 +264,11 @@ impl Costs {
         self.of.iter().map(|cost| cost.ns as f64).sum()
     }
 
-    /// What they took of the target's CPU time, of which there was so much in a nanosecond. What was measured of a probe may be
-    /// more than what it takes here.
-    fn share(&self, cpu_rate: f64) -> f64 {
-        let total_ns = self.total_ns();
+    /// The share that so much is of the target's CPU time, of which there was so much in a nanosecond. What was measured of a probe may
+    /// be more than what it takes here.
+    fn share(&self, ns: f64, cpu_rate: f64) -> f64 {
         let cpu_ns = cpu_rate * self.elapsed_ns as f64;
-        total_ns / cpu_ns.max(total_ns).max(1.0)
+        ns / cpu_ns.max(ns).max(1.0)
     }
 
     /// `cpu_rate` is CPU time of the target in a nanosecond.
@@ -291,8 +290,7 @@ impl Costs {
             costly.push(Costly {
                 index,
                 hits_per_s: hits as f64 * 1e9 / elapsed_ns,
-                // What was measured of a probe may be more than what it takes here.
-                share: (ns as f64 / (cpu_rate * elapsed_ns).max(ns as f64)).min(1.0),
+                share: self.share(ns as f64, cpu_rate),
             });
         }
         (!costly.is_empty()).then_some(Excess {

@@ -154,13 +154,6 @@ impl Functions {
         function.slowest.truncate(SLOW_KEPT);
     }
 
-    /// Forgets slow calls that ended before a time.
-    pub fn forget_slow_before(&mut self, oldest_ns: u64) {
-        for function in &mut self.list {
-            function.slowest.retain(|call| call.ts_ns >= oldest_ns);
-        }
-    }
-
     /// What is shown of each function.
     pub fn pictures(&self, readings: &dyn Readings, now_ns: u64) -> Vec<FunctionLatency> {
         self.list

@@ -3,7 +3,7 @@
 use profiler_daemon::session::OVER_BUDGET;
 
 use super::{
-    Before, Effect, Item, LeftScope, Lens, MAX_TRAIL, Pane, Part, Recorded, Target, part, update::show,
+    Before, Effect, Item, LeftScope, Lens, MAX_TRAIL, Part, Recorded, Target, part, update::show_as_it_was,
 };
 use crate::{attached::recorded_length, cli::args::RecordedTime, tui::data::Data};
 
@@ -67,15 +67,7 @@ pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effec
     lens.left = lens.left.take().filter(|_| lens.scope.is_empty());
     // The screen that the command line names has to be one that the scope has.
     let pane = std::mem::take(&mut lens.pane);
-    if pane == Pane::Source && lens.source.is_some() && lens.has(pane) {
-        lens.pane = pane;
-        return Vec::new();
-    }
-    if pane.is_visited() && lens.has(pane) {
-        lens.pane = pane;
-        return Vec::new();
-    }
-    show(lens, pane, data)
+    show_as_it_was(lens, pane, data)
 }
 
 /// The session has ended. One whose probes took too much goes on without them.

@@ -301,6 +301,12 @@ pub fn function(text: &str) -> Option<String> {
     })
 }
 
+/// The same, as the service takes it where a place is asked for.
+#[must_use]
+pub fn source(text: &str) -> Option<String> {
+    function(text).map(|function| quoted(&function))
+}
+
 /// The step that looks inside of a frame; `None` where it is no function that is known by name.
 #[must_use]
 pub fn place_of(frame: &v1::Frame) -> Option<Place> {

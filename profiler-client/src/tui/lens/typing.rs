@@ -178,8 +178,7 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
                     let effects = set_scope(lens, Ok(scope.to_string()));
                     if lens.pane == Pane::Source && !effects.is_empty() {
                         // The source of what was typed.
-                        let function = path::function(&lens.scope).map(|function| path::quoted(&function));
-                        lens.source = function.or(lens.source.take());
+                        lens.source = path::source(&lens.scope).or(lens.source.take());
                     }
                     lens.typed = (!effects.is_empty()).then_some(input);
                     effects

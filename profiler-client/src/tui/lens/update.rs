@@ -336,6 +336,16 @@ pub(super) fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
     }
 }
 
+/// As [`show`] a pane that was shown before: with the source that it had, and what it was left for.
+pub(super) fn show_as_it_was(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
+    let has_source = pane == Pane::Source && lens.source.is_some();
+    if lens.has(pane) && (has_source || pane.is_visited()) {
+        lens.pane = pane;
+        return Vec::new();
+    }
+    show(lens, pane, data)
+}
+
 fn show_source(lens: &mut Lens, data: &Data) {
     let selected = match lens.pane {
         Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens),
@@ -535,12 +545,7 @@ fn back(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 fn come_back(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let CameFrom { pane, search } = lens.came_from.clone();
     let left = lens.pane;
-    let effects = if pane == Pane::Source && lens.source.is_some() {
-        lens.pane = pane;
-        Vec::new()
-    } else {
-        show(lens, pane, data)
-    };
+    let effects = show_as_it_was(lens, pane, data);
     if lens.pane == left {
         lens.notice = None;
         lens.pane = Pane::Top;
@@ -634,9 +639,7 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
     let source = match screen {
         Some(Pane::Source) => lens.source.clone(),
         // Findings have the text of their lines beside them.
-        Some(Pane::Explain) if !lens.is_of_recording() && lens.edits == 0 => {
-            path::function(&lens.scope).map(|function| path::quoted(&function))
-        }
+        Some(Pane::Explain) if !lens.is_of_recording() && lens.edits == 0 => path::source(&lens.scope),
         _ => None,
     };
     if source.is_some() && source != lens.asked.source {

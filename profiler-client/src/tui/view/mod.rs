@@ -316,22 +316,21 @@ fn cost(lens: &Lens, data: &Data, width: usize) -> Line {
     let probes: f64 = calls.map(FunctionState::probe_cores).sum();
     let goes_on = data.ended.is_none() || lens.is_of_recording();
     let cost = data.cost().filter(|_| goes_on);
-    if let Some(used) = cost.and_then(|cost| cost.budget_use) {
-        let style = if used.taken > NEAR_BUDGET * used.allowed {
-            Style::Warning
-        } else {
-            Style::Faint
-        };
-        let (taken, allowed) = (units::percent(used.taken), units::percent(used.allowed));
-        let words = format!("probes {taken} of the target's time (budget {allowed})  ");
-        if fits(&line, &words) {
-            line = line.and(style, words);
+    let probes = match cost.and_then(|cost| cost.budget_use) {
+        Some(used) => {
+            let is_near = used.taken > NEAR_BUDGET * used.allowed;
+            let (taken, allowed) = (units::percent(used.taken), units::percent(used.allowed));
+            let words = format!("probes {taken} of the target's time (budget {allowed})  ");
+            Some((if is_near { Style::Warning } else { Style::Faint }, words))
         }
-    } else if probes > 0.0 && goes_on {
-        let words = format!("probes {} of a core  ", units::percent(probes));
-        if fits(&line, &words) {
-            line = line.and(Style::Faint, words);
-        }
+        None if probes > 0.0 && goes_on => Some((
+            Style::Faint,
+            format!("probes {} of a core  ", units::percent(probes)),
+        )),
+        None => None,
+    };
+    if let Some((style, words)) = probes.filter(|(_, words)| fits(&line, words)) {
+        line = line.and(style, words);
     }
     let daemon = cost.map(numbers::cost);
     if let Some(words) = daemon.filter(|words| fits(&line, words)) {

@@ -582,12 +582,13 @@ impl Explaining {
         }
         let are_many = alone > self.calls.total() / FEW_OF_ALL;
         // Each may have been in one of the slow calls, or of the others.
-        let are_few_waits = gaps.waits.saturating_mul(CALLS_FOR_A_LOST_WAIT) <= self.calls_of_smaller_side();
+        let smaller_side = self.calls_of_smaller_side();
+        let are_few_waits = gaps.waits.saturating_mul(CALLS_FOR_A_LOST_WAIT) <= smaller_side;
         if !gaps.ends && are_few_waits && !(gaps.hole && are_many) {
             if gaps.waits > 0 {
                 let what = format!("{} of all waits", gaps.waits);
                 self.left_out.push((what, FEW_LOST.to_owned()));
-                self.lost_waits_share = gaps.waits as f64 / self.calls_of_smaller_side() as f64;
+                self.lost_waits_share = gaps.waits as f64 / smaller_side as f64;
             }
         } else {
             self.noted.study.forget_waits();

@@ -113,7 +113,6 @@ pub struct Played {
     reads_each: bool,
     pub threads: hits::Threads,
     ages: AgeConfig,
-    slow_from_ns: u64,
     /// In this part.
     counters: NamedCounts,
     /// Records that were lost before they were written.

@@ -118,10 +118,6 @@ impl Played {
     /// # Errors
     /// Where there is nothing to time.
     pub fn latency(&mut self) -> Result<LatencyPicture, SessionError> {
-        // Most calls may be summed up, so that only the last of the slow ones are known here: those of all are for the view of spans.
-        for step in &mut self.steps {
-            step.functions.forget_slow_before(u64::MAX);
-        }
         let last = self.steps.last().filter(|last| last.step().place.has_spans());
         let last = last.ok_or_else(|| {
             SessionError::new(

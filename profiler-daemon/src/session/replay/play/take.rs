@@ -10,7 +10,6 @@ use super::{
     super::{
         super::{
             division::{self, Bands, CountedStep as _, StepBand},
-            picture::SlowCall,
             population::Calls,
             records::{AtEvent, Recorded},
         },
@@ -177,7 +176,6 @@ impl Played {
             match inside {
                 Inside::Call { end, before, .. } if end.flags & SpanEnd::REFUSED == 0 => {
                     self.joined.add(&end);
-                    self.note_slow(&end);
                     if let Some(spans) = &mut self.spans {
                         spans.call(&end, before);
                     }
@@ -192,7 +190,6 @@ impl Played {
         }
         let before = self.spans.as_mut().and_then(|spans| spans.span_end(end));
         if !self.path.is_joined(end.probe) {
-            self.note_slow(end);
             if let Some(spans) = &mut self.spans {
                 spans.call(end, before);
             }
@@ -209,22 +206,6 @@ impl Played {
         }
         if let Some(flame) = &mut self.flame {
             flame.span_end(end);
-        }
-    }
-
-    fn note_slow(&mut self, end: &SpanEnd) {
-        let duration_ns = end.end_ns.saturating_sub(end.start_ns);
-        if end.flags & (SpanEnd::REFUSED | SpanEnd::ABANDONED) == 0
-            && duration_ns >= self.slow_from_ns
-            && let Some(last) = self.steps.last_mut()
-        {
-            let call = SlowCall {
-                ts_ns: end.end_ns,
-                tid: end.tid,
-                duration_ns,
-            };
-            last.functions
-                .note_slow(end.probe, call, self.ages.window.window_ns);
         }
     }
 
@@ -273,7 +254,6 @@ impl Played {
             hits.set_band(known.unwrap_or(asked));
         }
         self.dropped += self.path.take_dropped();
-        self.slow_from_ns = self.slow_from_ns(last.as_ref());
     }
 
     /// Forgets what threads did until a time, as some of it is missing: samples and calls that wait for an end, and waits.
@@ -293,12 +273,6 @@ impl Played {
             spans.forget_open(self.now_ns);
         }
         self.path.expire(self.now_ns, 0, |_| true);
-    }
-
-    fn slow_from_ns(&self, division: Option<&Division>) -> u64 {
-        let last = self.steps.last().zip(division);
-        let slow = last.and_then(|(last, division)| division::slow_from_ns(last.step(), division));
-        slow.unwrap_or(u64::MAX)
     }
 }
 

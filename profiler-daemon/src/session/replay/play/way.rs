@@ -351,7 +351,6 @@ impl Playing<'_> {
             steps,
             threads: hits::Threads::default(),
             ages,
-            slow_from_ns: u64::MAX,
             counters: NamedCounts::default(),
             lost: 0,
             unknown: 0,
