@@ -10,10 +10,7 @@ use tokio::time::Instant;
 use tonic::{Request, transport::Channel};
 
 use crate::{
-    cli::{
-        exit::{ExitStatus, Failure},
-        request::SessionChoice,
-    },
+    cli::{exit::Failure, request::SessionChoice},
     connect::Connection,
     render::escape::terminal,
 };
@@ -149,17 +146,14 @@ fn find(sessions: Vec<v1::Session>, name: &str) -> Result<Attached, Failure> {
         .collect();
     match sessions.into_iter().find(|session| session.name == name) {
         Some(session) => Ok(Attached { session, own: false }),
-        None => Err(Failure {
-            status: ExitStatus::NotFound,
-            message: if names.is_empty() {
-                format!("No session `{}`: the daemon has none.", terminal(name))
-            } else {
-                format!(
-                    "No session `{}`; there are: {}.",
-                    terminal(name),
-                    names.join(", ")
-                )
-            },
-        }),
+        None => Err(Failure::not_found(if names.is_empty() {
+            format!("No session `{}`: the daemon has none.", terminal(name))
+        } else {
+            format!(
+                "No session `{}`; there are: {}.",
+                terminal(name),
+                names.join(", ")
+            )
+        })),
     }
 }

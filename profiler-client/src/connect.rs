@@ -190,11 +190,11 @@ fn unreachable(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
         _ => ExitStatus::Failed,
     };
-    Failure {
+    Failure::new(
         status,
-        message: format!(
+        format!(
             "Cannot reach a daemon at {}: {error}.",
             terminal(&path.to_string_lossy())
         ),
-    }
+    )
 }

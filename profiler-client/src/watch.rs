@@ -1,8 +1,7 @@
 //! One run of a view: messages until it ends, by time, by the user, or by the target's end.
 
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
-use profiler_daemon::session::{CHILDREN, OVER_BUDGET};
 use profiler_proto::v1;
 use tokio::{
     sync::watch,
@@ -15,6 +14,7 @@ use crate::{
     cli::exit::Failure,
     output::{first_failure, note},
     render::{escape::terminal, units},
+    state::end::End,
     stop::Stop,
 };
 
@@ -25,68 +25,34 @@ const LAST_MESSAGE: Duration = Duration::from_secs(20);
 /// How long the last look at a session that goes on may take.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
-/// Why a picture of a recording is the last, where there is nothing else to say.
-pub const END_OF_RECORDING: &str = "the end of the recording";
-
 /// A message of a view's stream.
 pub trait Message {
+    /// What it begins with; `None` where it is missing, though each has it.
+    fn info(&self) -> Option<&v1::StreamInfo>;
+
+    /// Why it is the last one, if it is.
+    fn end(&self) -> Option<&v1::StreamEnd> {
+        self.info()?.end.as_ref()
+    }
+
     /// Whether it is the last one.
-    fn is_final(&self) -> bool;
-    /// Why it is.
-    fn final_reason(&self) -> &str;
-    /// The signal that ended the target, which is why; 0 for none.
-    fn final_signal(&self) -> u32;
-    /// Processes that the targets have begun while they were probed: so far, or since the message before.
-    fn children(&self) -> Children;
-}
-
-/// A number of processes that targets have begun while they were probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Children {
-    /// Since the session began.
-    InAll(u64),
-    /// Since the message before.
-    More(u64),
-    /// The message does not say it.
-    Unknown,
-}
-
-fn children_among(lost: &HashMap<String, u64>) -> u64 {
-    lost.get(CHILDREN).copied().unwrap_or(0)
+    fn is_final(&self) -> bool {
+        self.end().is_some()
+    }
 }
 
 impl<M: Message> Message for Box<M> {
-    fn is_final(&self) -> bool {
-        (**self).is_final()
-    }
-    fn final_reason(&self) -> &str {
-        (**self).final_reason()
-    }
-    fn final_signal(&self) -> u32 {
-        (**self).final_signal()
-    }
-    fn children(&self) -> Children {
-        (**self).children()
+    fn info(&self) -> Option<&v1::StreamInfo> {
+        (**self).info()
     }
 }
 
-/// Messages that say in fields of the same names which is the last.
 macro_rules! messages {
-    ($($message:ty: $children:expr),+ $(,)?) => {
+    ($($message:ty),+ $(,)?) => {
         $(
             impl Message for $message {
-                fn is_final(&self) -> bool {
-                    self.r#final
-                }
-                fn final_reason(&self) -> &str {
-                    &self.final_reason
-                }
-                fn final_signal(&self) -> u32 {
-                    self.final_signal
-                }
-                fn children(&self) -> Children {
-                    let of: fn(&$message) -> Children = $children;
-                    of(self)
+                fn info(&self) -> Option<&v1::StreamInfo> {
+                    self.info.as_ref()
                 }
             }
         )+
@@ -94,22 +60,15 @@ macro_rules! messages {
 }
 
 messages!(
-    v1::WatchLatencyResponse: |message| match &message.lost {
-        // In a change: there is nothing new.
-        lost if lost.is_empty() => Children::Unknown,
-        lost => Children::InAll(children_among(lost)),
-    },
-    v1::WatchTraceResponse: |message| Children::InAll(children_among(&message.unseen)),
-    v1::WatchExplainResponse: |message| Children::InAll(children_among(&message.lost)),
-    v1::WatchSpansResponse: |message| Children::InAll(children_among(&message.lost)),
-    v1::WatchWaitsResponse: |message| Children::InAll(children_among(&message.lost)),
-    v1::WatchTimelineResponse: |_| Children::Unknown,
-    v1::WatchRecordsResponse: |message| Children::More(children_among(&message.counters)),
-    v1::WatchSyscallsResponse: |message| Children::InAll(children_among(&message.lost)),
-    v1::WatchFlameResponse: |message| match &message.summary {
-        Some(summary) => Children::InAll(children_among(&summary.lost)),
-        None => Children::Unknown,
-    },
+    v1::WatchLatencyResponse,
+    v1::WatchFlameResponse,
+    v1::WatchTraceResponse,
+    v1::WatchExplainResponse,
+    v1::WatchSpansResponse,
+    v1::WatchWaitsResponse,
+    v1::WatchTimelineResponse,
+    v1::WatchSyscallsResponse,
+    v1::WatchRecordsResponse,
 );
 
 /// Says that processes which the targets began paid for the probes.
@@ -170,7 +129,7 @@ enum How {
     /// The user or the clock ended it.
     Asked,
     /// The session or its target ended; why.
-    ByItself(String),
+    ByItself(End),
     /// A signal ended the target; in words.
     Killed(String),
     /// The stream broke; what came before it stands.
@@ -188,13 +147,13 @@ impl Ended {
         match self.how {
             How::Asked if anything => Ok(()),
             How::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-            How::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
-            How::ByItself(reason) if reason.contains(OVER_BUDGET) => Err(Failure::failed(format!(
+            How::ByItself(end) if end.is_of_recording() => Ok(()),
+            How::ByItself(end) if end.is_over_budget() => Err(Failure::failed(format!(
                 "{} `--budget 0` sets no limit.",
-                ended_by_itself(&reason)
+                ended_by_itself(&end.reason)
             ))),
-            How::ByItself(reason) => {
-                note(&ended_by_itself(&reason));
+            How::ByItself(end) => {
+                note(&ended_by_itself(&end.reason));
                 Ok(())
             }
             How::Killed(reason) => Err(Failure::target_killed(ended_by_itself(&reason))),
@@ -262,10 +221,8 @@ impl Run {
         // A session that somebody else made has counted before.
         let (mut before, mut children) = (own.then_some(0), 0);
         let counted = |message: M| {
-            match message.children() {
-                Children::InAll(all) => children = all.saturating_sub(*before.get_or_insert(all)),
-                Children::More(more) => children += more,
-                Children::Unknown => {}
+            if let Some(all) = message.info().and_then(|info| info.children) {
+                children = all.saturating_sub(*before.get_or_insert(all));
             }
             on_message(message)
         };
@@ -340,17 +297,14 @@ fn take<M: Message>(
 ) -> Result<Option<How>, Failure> {
     match message {
         Ok(Some(message)) => {
-            let ended = message.is_final().then(|| {
-                let reason = message.final_reason().to_owned();
-                match message.final_signal() {
-                    0 => How::ByItself(reason),
-                    _ => How::Killed(reason),
-                }
+            let ended = message.end().map(|end| match end.signal {
+                0 => How::ByItself(end.into()),
+                _ => How::Killed(end.reason.clone()),
             });
             on_message(message)?;
             Ok(ended)
         }
-        Ok(None) => Ok(Some(How::ByItself(String::new()))),
+        Ok(None) => Ok(Some(How::ByItself(End::other("")))),
         Err(status) => Ok(Some(How::Broken(status.into()))),
     }
 }

@@ -1,7 +1,11 @@
-//! Bounds of numbers in requests: clients say at once what the daemon would refuse.
+//! Bounds that clients know: of numbers in requests, so that they say at once what the daemon would refuse, and of what probes may
+//! take.
 
 /// The longest period: a stack at one of so many events.
 pub const MAX_PERIOD: u64 = 1_000_000_000;
 
 /// The highest frequency of samples, in Hz.
 pub const MAX_FREQUENCY_HZ: u32 = 10_000;
+
+/// Share of one CPU that probes may take whatever their budget is.
+pub const ALWAYS_ALLOWED: f64 = 0.005;

@@ -38,6 +38,8 @@ pub struct Failure {
     pub status: ExitStatus,
     /// Complete sentences, escaped where they hold foreign text; empty to end without a word.
     pub message: String,
+    /// The daemon's reason by name, such as `SESSION_NOT_FOUND`; empty where it comes from elsewhere.
+    pub reason: String,
 }
 
 impl fmt::Display for Failure {
@@ -49,40 +51,44 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
+    /// One that did not come from the daemon.
+    #[must_use]
+    pub fn new(status: ExitStatus, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            reason: String::new(),
+        }
+    }
+
     /// The command line is wrong.
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            status: ExitStatus::Usage,
-            message: message.into(),
-        }
+        Self::new(ExitStatus::Usage, message)
+    }
+
+    /// There is no such thing.
+    #[must_use]
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ExitStatus::NotFound, message)
     }
 
     /// Something else went wrong.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
-        Self {
-            status: ExitStatus::Failed,
-            message: message.into(),
-        }
+        Self::new(ExitStatus::Failed, message)
     }
 
     /// A signal ended the target; `message` says which.
     #[must_use]
     pub fn target_killed(message: impl Into<String>) -> Self {
-        Self {
-            status: ExitStatus::TargetKilled,
-            message: message.into(),
-        }
+        Self::new(ExitStatus::TargetKilled, message)
     }
 
     /// Whoever read our output has gone: an end without complaint, as `head` expects of its feeders.
     #[must_use]
     pub fn closed_pipe() -> Self {
-        Self {
-            status: ExitStatus::Done,
-            message: String::new(),
-        }
+        Self::new(ExitStatus::Done, String::new())
     }
 
     /// Writing `what` failed.
@@ -122,10 +128,7 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
         let Some(info) = details.error_info() else {
-            return Self {
-                status: status_of_code(status.code()),
-                message: sentence(&status),
-            };
+            return Self::new(status_of_code(status.code()), sentence(&status));
         };
         let field = |name: &str| info.metadata.get(name).map_or("", String::as_str);
         let mut message = sentence(&status);
@@ -156,6 +159,7 @@ impl From<Status> for Failure {
         Self {
             status: status_of_reason(&info.reason, status.code()),
             message,
+            reason: info.reason.clone(),
         }
     }
 }

@@ -54,10 +54,8 @@ fn expanded(mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let (Some(at), Some(url)) = (at, url.filter(|url| url.starts_with(url::PREFIX))) else {
         return Ok(arguments);
     };
-    let words = url::words(url).map_err(|why| Failure {
-        status: ExitStatus::Usage,
-        message: format!("`{}` is no URL of a screen: {why}.", terminal(url)),
-    })?;
+    let words = url::words(url)
+        .map_err(|why| Failure::usage(format!("`{}` is no URL of a screen: {why}.", terminal(url))))?;
     arguments.splice(at..=at, words.into_iter().map(OsString::from));
     Ok(arguments)
 }

@@ -158,7 +158,7 @@ const ENOUGH_CALLS: u64 = 100;
 fn other_share(explained: &v1::WatchExplainResponse) -> Option<String> {
     let slow = explained.slow.unwrap_or_default().calls;
     let all = slow + explained.other.unwrap_or_default().calls;
-    let scope = profiler_scope::parse(&explained.scope).ok()?;
+    let scope = profiler_scope::parse(&explained.info.as_ref()?.scope).ok()?;
     let asked = scope.steps.last()?.share_of_calls()?;
     let share = units::ratio(slow, all);
     let is_far = share > 2.0 * asked || share < asked / 2.0;
@@ -307,7 +307,10 @@ pub(crate) mod tests {
 
     pub(crate) fn response() -> v1::WatchExplainResponse {
         v1::WatchExplainResponse {
-            scope: "f[>= p95]".to_owned(),
+            info: Some(v1::StreamInfo {
+                scope: "f[>= p95]".to_owned(),
+                ..v1::StreamInfo::default()
+            }),
             threshold_ns: 4_710_000,
             calls: 900,
             looked_at: 842,
@@ -403,7 +406,10 @@ pub(crate) mod tests {
         );
         let far = text(&explained(
             &v1::WatchExplainResponse {
-                scope: "f[>= p99]".to_owned(),
+                info: Some(v1::StreamInfo {
+                    scope: "f[>= p99]".to_owned(),
+                    ..v1::StreamInfo::default()
+                }),
                 ..response()
             },
             None,

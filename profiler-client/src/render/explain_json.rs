@@ -26,7 +26,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> String 
         &json!({
             "type": "explain",
             "schema": SCHEMA,
-            "scope": explained.scope,
+            "scope": explained.info.as_ref().map_or("", |info| info.scope.as_str()),
             "threshold_ns": if explained.threshold_ns == 0 { Value::Null } else { integer(explained.threshold_ns) },
             "threshold_of_all_ns": if explained.threshold_of_all_ns == 0 { Value::Null } else { integer(explained.threshold_of_all_ns) },
             "warming": explained.warming,

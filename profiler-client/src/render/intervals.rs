@@ -91,8 +91,11 @@ mod tests {
     /// One function's message: differences of buckets, and counts.
     fn message(snapshot: bool, buckets: &[u32], counts: &[u64]) -> v1::WatchLatencyResponse {
         v1::WatchLatencyResponse {
+            info: Some(v1::StreamInfo {
+                scope: "f".into(),
+                ..v1::StreamInfo::default()
+            }),
             snapshot,
-            scope: "f".into(),
             functions: vec![v1::FunctionLatency {
                 id: 3,
                 function: snapshot.then(|| v1::Function {

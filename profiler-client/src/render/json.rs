@@ -48,7 +48,7 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "other_hits": function.other_hits.map(integer),
                 "lost": counts(&state.lost_of(function)),
                 "timed_share": number(function.timed_share()),
-                "taken_off": (!function.taken_off.is_empty()).then_some(&function.taken_off),
+                "taken_off": function.taken_off.as_ref().map(|why| &why.reason),
             }),
         );
     }
@@ -327,8 +327,11 @@ mod tests {
         let mut state = LatencyState::default();
         state
             .apply(v1::WatchLatencyResponse {
+                info: Some(v1::StreamInfo {
+                    scope: "f".into(),
+                    ..v1::StreamInfo::default()
+                }),
                 snapshot: true,
-                scope: "f".into(),
                 functions: vec![v1::FunctionLatency {
                     id: 1,
                     since_start: Some(v1::Summary {

@@ -494,7 +494,10 @@ pub(crate) mod tests {
         });
         let mut state = SpansState::default();
         let message = v1::WatchSpansResponse {
-            scope: "handle_request/main.cc:1310/recv@main.cc:1312".into(),
+            info: Some(v1::StreamInfo {
+                scope: "handle_request/main.cc:1310/recv@main.cc:1312".into(),
+                ..v1::StreamInfo::default()
+            }),
             spans: vec![
                 v1::Span {
                     ts_ns: 5_041_337_000,
@@ -674,28 +677,28 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        #[test]
-        fn hostile_text_moves_no_cursor(text in any::<String>()) {
-            let mut state = sample();
-            let message = v1::WatchSpansResponse {
-                scope: text.clone(),
-                spans: vec![v1::Span {
-                    function: Some(v1::Function { name: text.clone(), ..Default::default() }),
-                    values: vec![value(&text, v1::ValueState::Ok, &text, &text)],
-                    children: vec![v1::SpanChild { place: text.clone(), ..Default::default() }],
-                    samples: 1,
-                    stack: vec![0],
-                    ..Default::default()
-                }],
-                frames: vec![v1::Frame { function: text.clone(), file: text.clone(), line: 1, ..Default::default() }],
-                lost: [(text.clone(), 1)].into(),
-                ..Default::default()
-            };
-            state.apply(message).unwrap();
-            for line in screen(&state, "", 0, Duration::ZERO, 40) {
-                prop_assert!(!line.text().contains(char::is_control));
+            #[test]
+            fn hostile_text_moves_no_cursor(text in any::<String>()) {
+                let mut state = sample();
+                let message = v1::WatchSpansResponse {
+     info: Some(v1::StreamInfo { scope: text.clone(), ..v1::StreamInfo::default() }),
+     spans: vec![v1::Span {
+                        function: Some(v1::Function { name: text.clone(), ..Default::default() }),
+                        values: vec![value(&text, v1::ValueState::Ok, &text, &text)],
+                        children: vec![v1::SpanChild { place: text.clone(), ..Default::default() }],
+                        samples: 1,
+                        stack: vec![0],
+                        ..Default::default()
+                    }],
+     frames: vec![v1::Frame { function: text.clone(), file: text.clone(), line: 1, ..Default::default() }],
+     lost: [(text.clone(), 1)].into(),
+     ..Default::default()
+    };
+                state.apply(message).unwrap();
+                for line in screen(&state, "", 0, Duration::ZERO, 40) {
+                    prop_assert!(!line.text().contains(char::is_control));
+                }
+                prop_assert!(!summary(&state, Duration::ZERO).contains(char::is_control));
             }
-            prop_assert!(!summary(&state, Duration::ZERO).contains(char::is_control));
         }
-    }
 }

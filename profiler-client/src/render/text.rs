@@ -520,12 +520,12 @@ pub fn partial(function: &FunctionState) -> Option<String> {
 /// Says that its probes are not on the target any more, and why.
 #[must_use]
 pub fn taken_off(function: &FunctionState) -> Vec<String> {
-    if function.taken_off.is_empty() {
+    let Some(why) = &function.taken_off else {
         return Vec::new();
-    }
+    };
     vec![
         "  taken off the target, its counts stand still:".to_owned(),
-        format!("  {}", terminal(&function.taken_off)),
+        format!("  {}", terminal(&why.reason)),
     ]
 }
 
@@ -611,8 +611,17 @@ pub(crate) mod tests {
         let mut state = LatencyState::default();
         state
             .apply(v1::WatchLatencyResponse {
+                info: Some(v1::StreamInfo {
+                    scope: "handle[>= p95]".into(),
+                    cost: Some(v1::Cost {
+                        cpu_share: 0.004,
+                        rss_anon_bytes: 21 << 20,
+                        kernel_share: 0.0,
+                        ..Default::default()
+                    }),
+                    ..v1::StreamInfo::default()
+                }),
                 snapshot: true,
-                scope: "handle[>= p95]".into(),
                 functions: vec![v1::FunctionLatency {
                     id: 1,
                     function: Some(v1::Function {
@@ -640,12 +649,6 @@ pub(crate) mod tests {
                     }],
                     ..Default::default()
                 }],
-                cost: Some(v1::Cost {
-                    cpu_share: 0.004,
-                    rss_anon_bytes: 21 << 20,
-                    kernel_share: 0.0,
-                    ..Default::default()
-                }),
                 ..Default::default()
             })
             .unwrap();

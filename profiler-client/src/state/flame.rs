@@ -73,19 +73,13 @@ impl FlameState {
     /// Where the message contradicts the protocol; the state is then as before, or partly newer.
     pub fn apply(&mut self, message: v1::WatchFlameResponse) -> Result<(), Malformed> {
         let v1::WatchFlameResponse {
-            seq: _,
-            dropped,
+            info,
             snapshot,
-            r#final: _,
-            scope,
             frames,
             nodes,
             weights,
             differences,
             summary,
-            cost,
-            final_reason: _,
-            final_signal: _,
             by,
             times,
             event,
@@ -94,6 +88,9 @@ impl FlameState {
             frequency_hz,
             before,
         } = message;
+        let v1::StreamInfo {
+            dropped, scope, cost, ..
+        } = info.unwrap_or_default();
         if snapshot {
             *self = Self {
                 started: true,
@@ -257,8 +254,11 @@ mod tests {
 
     fn snapshot() -> v1::WatchFlameResponse {
         v1::WatchFlameResponse {
+            info: Some(v1::StreamInfo {
+                scope: "f".into(),
+                ..v1::StreamInfo::default()
+            }),
             snapshot: true,
-            scope: "f".into(),
             frames: vec![frame(1, "main"), frame(2, "f")],
             nodes: vec![node(1, 0, 1), node(2, 1, 2)],
             weights: vec![weight(2, 10)],
@@ -290,7 +290,10 @@ mod tests {
         let mut state = FlameState::default();
         state.apply(snapshot()).unwrap();
         let again = v1::WatchFlameResponse {
-            dropped: 3,
+            info: Some(v1::StreamInfo {
+                dropped: 3,
+                ..v1::StreamInfo::default()
+            }),
             nodes: vec![node(7, 0, 2)],
             weights: vec![],
             ..snapshot()

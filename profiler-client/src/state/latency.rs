@@ -55,7 +55,7 @@ pub struct FunctionState {
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
     /// Why its probes were taken off the target; empty while they are on it.
-    pub taken_off: String,
+    pub taken_off: Option<v1::TakenOff>,
     /// Its calls by value, where the session divides them.
     pub by: Option<ByValue>,
 }
@@ -68,18 +68,15 @@ impl LatencyState {
     /// Where the message contradicts the protocol; the state is then as before, or partly newer.
     pub fn apply(&mut self, message: v1::WatchLatencyResponse) -> Result<(), Malformed> {
         let v1::WatchLatencyResponse {
-            seq: _,
-            dropped,
+            info,
             snapshot,
-            r#final: _,
-            scope,
             functions,
-            cost,
             lost,
-            final_reason: _,
-            final_signal: _,
             by,
         } = message;
+        let v1::StreamInfo {
+            dropped, scope, cost, ..
+        } = info.unwrap_or_default();
         if snapshot {
             self.functions.clear();
             self.started = true;
@@ -143,7 +140,7 @@ impl FunctionState {
     /// as that was since the start. 0 once they are taken off.
     #[must_use]
     pub fn probe_cores(&self) -> f64 {
-        if !self.taken_off.is_empty() {
+        if self.taken_off.is_some() {
             return 0.0;
         }
         self.cost_ns as f64 * (self.window.rate_hz + self.other_hits_hz) / 1e9
@@ -205,7 +202,7 @@ mod tests {
         function.window.rate_hz = 1_000.0;
         assert!((function.probe_cores() - 0.04).abs() < 1e-9);
         let taken_off = FunctionState {
-            taken_off: "over the budget".to_owned(),
+            taken_off: Some(v1::TakenOff::default()),
             ..function
         };
         assert!(taken_off.probe_cores() < 1e-9);
@@ -220,8 +217,11 @@ mod tests {
 
     fn message(snapshot: bool, count: u64) -> v1::WatchLatencyResponse {
         v1::WatchLatencyResponse {
+            info: Some(v1::StreamInfo {
+                scope: "f".into(),
+                ..v1::StreamInfo::default()
+            }),
             snapshot,
-            scope: "f".into(),
             functions: vec![v1::FunctionLatency {
                 id: 3,
                 function: snapshot.then(|| v1::Function {
@@ -264,8 +264,11 @@ mod tests {
         state.apply(message(true, 5)).unwrap();
         state
             .apply(v1::WatchLatencyResponse {
-                dropped: 4,
-                seq: 9,
+                info: Some(v1::StreamInfo {
+                    seq: 9,
+                    dropped: 4,
+                    ..v1::StreamInfo::default()
+                }),
                 ..message(true, 6)
             })
             .unwrap();

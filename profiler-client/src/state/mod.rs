@@ -1,6 +1,7 @@
 //! What the client knows of a view: snapshots and deltas applied, nothing else.
 
 pub mod by_value;
+pub mod end;
 pub mod flame;
 pub mod functions;
 pub mod histogram;

@@ -50,23 +50,20 @@ impl SpansState {
     /// Where it contradicts the protocol.
     pub fn apply(&mut self, message: v1::WatchSpansResponse) -> Result<(), Malformed> {
         let v1::WatchSpansResponse {
-            seq: _,
-            dropped,
-            r#final: _,
-            final_reason: _,
-            final_signal: _,
-            scope,
+            info,
             spans,
             frames,
             calls,
             window_ns,
             threshold_ns,
             lost,
-            cost,
             watched_ns,
             not_sampled,
             thread_names,
         } = message;
+        let v1::StreamInfo {
+            dropped, scope, cost, ..
+        } = info.unwrap_or_default();
         let frames: HashMap<u32, v1::Frame> = frames.into_iter().map(|frame| (frame.id, frame)).collect();
         if spans.iter().any(|span| span.function.is_none()) {
             return Err(Malformed("a call of no function"));

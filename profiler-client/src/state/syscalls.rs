@@ -45,19 +45,16 @@ impl SyscallsState {
     /// Where it contradicts the protocol.
     pub fn apply(&mut self, message: v1::WatchSyscallsResponse) -> Result<(), Malformed> {
         let v1::WatchSyscallsResponse {
-            seq: _,
-            dropped,
-            r#final: _,
-            final_reason: _,
-            final_signal: _,
-            scope,
+            info,
             syscalls,
             frames,
             begun_before,
             watched_ns,
             lost,
-            cost,
         } = message;
+        let v1::StreamInfo {
+            dropped, scope, cost, ..
+        } = info.unwrap_or_default();
         let frames: HashMap<u32, v1::Frame> = frames.into_iter().map(|frame| (frame.id, frame)).collect();
         let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
         if callers

@@ -167,9 +167,10 @@ impl TimelineState {
             threads: message.threads,
             threads_left_out: message.threads_left_out,
         };
-        self.scope = message.scope;
-        self.cost = message.cost;
-        self.dropped = message.dropped;
+        let info = message.info.unwrap_or_default();
+        self.scope = info.scope;
+        self.cost = info.cost;
+        self.dropped = info.dropped;
         self.received += 1;
         self.duration_ns += bucket.ns();
         if let Some(calls) = bucket.calls {
@@ -278,7 +279,11 @@ pub(crate) mod tests {
         const STEP_NS: u64 = 100_000_000;
         let first = seq == 0;
         v1::WatchTimelineResponse {
-            seq,
+            info: Some(v1::StreamInfo {
+                seq,
+                scope: "serve".to_owned(),
+                ..v1::StreamInfo::default()
+            }),
             counters: if first {
                 vec!["task-clock".to_owned(), "page-faults".to_owned()]
             } else {
@@ -289,7 +294,6 @@ pub(crate) mod tests {
             } else {
                 HashMap::new()
             },
-            scope: "serve".to_owned(),
             from_ns: 1_000 + seq * STEP_NS,
             to_ns: 1_000 + (seq + 1) * STEP_NS,
             counts: counts.map(count).to_vec(),

@@ -46,21 +46,17 @@ impl TraceState {
     /// Where the message contradicts the protocol.
     pub fn apply(&mut self, message: v1::WatchTraceResponse) -> Result<Vec<v1::Hit>, Malformed> {
         let v1::WatchTraceResponse {
-            seq,
+            info,
             places,
             hits,
             reached,
             rejected,
             lost,
-            r#final: _,
-            final_reason: _,
-            final_signal: _,
-            cost: _,
             frames,
             unseen,
             thread_names,
         } = message;
-        if seq == 0 {
+        if info.is_none_or(|info| info.seq == 0) {
             // A stream names all anew.
             self.places.clear();
             self.frames.clear();
@@ -122,7 +118,10 @@ mod tests {
     /// A message behind the first.
     fn message(places: usize, hits: &[u32]) -> v1::WatchTraceResponse {
         v1::WatchTraceResponse {
-            seq: 1,
+            info: Some(v1::StreamInfo {
+                seq: 1,
+                ..v1::StreamInfo::default()
+            }),
             places: vec![v1::TracedPlace::default(); places],
             hits: hits
                 .iter()
@@ -150,7 +149,10 @@ mod tests {
     fn a_stream_that_begins_anew_names_all_places_again() {
         let mut state = TraceState::default();
         let first = v1::WatchTraceResponse {
-            seq: 0,
+            info: Some(v1::StreamInfo {
+                seq: 0,
+                ..v1::StreamInfo::default()
+            }),
             ..message(2, &[1])
         };
         state.apply(first.clone()).unwrap();

@@ -266,8 +266,11 @@ pub(crate) mod tests {
         let mut state = FlameState::default();
         state
             .apply(v1::WatchFlameResponse {
+                info: Some(v1::StreamInfo {
+                    scope: "handle[>= p95]".into(),
+                    ..v1::StreamInfo::default()
+                }),
                 snapshot: true,
-                scope: "handle[>= p95]".into(),
                 frames: vec![
                     frame(1, "main", false, false),
                     frame(2, "handle", false, false),

@@ -43,12 +43,7 @@ impl WaitsState {
     /// Where it contradicts the protocol.
     pub fn apply(&mut self, message: v1::WatchWaitsResponse) -> Result<(), Malformed> {
         let v1::WatchWaitsResponse {
-            seq: _,
-            dropped,
-            r#final: _,
-            final_reason: _,
-            final_signal: _,
-            scope,
+            info,
             nodes,
             frames,
             waits,
@@ -56,8 +51,10 @@ impl WaitsState {
             runnable_ns,
             watched_ns,
             lost,
-            cost,
         } = message;
+        let v1::StreamInfo {
+            dropped, scope, cost, ..
+        } = info.unwrap_or_default();
         let frames: HashMap<u32, v1::Frame> = frames.into_iter().map(|frame| (frame.id, frame)).collect();
         let mut stacks = nodes.iter().flat_map(|node| &node.stack);
         if stacks.any(|id| !frames.contains_key(id)) {

@@ -38,9 +38,12 @@ const SIZE: Size = Size {
 /// A message of all nodes: threads, each with a tree of calls below it.
 fn flame() -> v1::WatchFlameResponse {
     let mut message = v1::WatchFlameResponse {
+        info: Some(v1::StreamInfo {
+            scope: "f_*".to_owned(),
+            ..v1::StreamInfo::default()
+        }),
         snapshot: true,
         by: v1::Grouping::Thread.into(),
-        scope: "f_*".to_owned(),
         ..v1::WatchFlameResponse::default()
     };
     let frame = |id, function: String, module: &str| v1::Frame {
@@ -116,8 +119,11 @@ fn latency(snapshot: bool) -> v1::WatchLatencyResponse {
         ..v1::FunctionLatency::default()
     };
     v1::WatchLatencyResponse {
+        info: Some(v1::StreamInfo {
+            scope: "f_*".to_owned(),
+            ..v1::StreamInfo::default()
+        }),
         snapshot,
-        scope: "f_*".to_owned(),
         functions: (1..=FUNCTIONS).map(function).collect(),
         ..v1::WatchLatencyResponse::default()
     }

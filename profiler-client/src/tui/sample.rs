@@ -39,6 +39,15 @@ fn flame(lost: u64) -> v1::WatchFlameResponse {
         ..frame(6, "vfs_read")
     };
     v1::WatchFlameResponse {
+        info: Some(v1::StreamInfo {
+            cost: Some(v1::Cost {
+                cpu_share: 0.004,
+                rss_anon_bytes: 16 << 20,
+                kernel_share: 0.0,
+                ..Default::default()
+            }),
+            ..v1::StreamInfo::default()
+        }),
         snapshot: true,
         frames: vec![
             frame(1, "main"),
@@ -81,12 +90,6 @@ fn flame(lost: u64) -> v1::WatchFlameResponse {
             lost: [("sample_ring_full".to_owned(), lost)].into(),
             ..Default::default()
         }),
-        cost: Some(v1::Cost {
-            cpu_share: 0.004,
-            rss_anon_bytes: 16 << 20,
-            kernel_share: 0.0,
-            ..Default::default()
-        }),
         ..Default::default()
     }
 }
@@ -125,8 +128,11 @@ fn latency() -> v1::WatchLatencyResponse {
         p999_ns: 8_000_000,
     };
     v1::WatchLatencyResponse {
+        info: Some(v1::StreamInfo {
+            scope: "handle[>= p95]".into(),
+            ..v1::StreamInfo::default()
+        }),
         snapshot: true,
-        scope: "handle[>= p95]".into(),
         functions: vec![v1::FunctionLatency {
             id: 1,
             function: Some(v1::Function {
@@ -290,7 +296,10 @@ fn spans() -> v1::WatchSpansResponse {
         system_call: system_call.into(),
     };
     v1::WatchSpansResponse {
-        scope: "handle[>= p95]".into(),
+        info: Some(v1::StreamInfo {
+            scope: "handle[>= p95]".into(),
+            ..v1::StreamInfo::default()
+        }),
         spans: vec![
             v1::Span {
                 children: vec![
@@ -520,7 +529,10 @@ fn timeline() -> Vec<v1::WatchTimelineResponse> {
     };
     (0..8)
         .map(|seq| v1::WatchTimelineResponse {
-            seq,
+            info: Some(v1::StreamInfo {
+                seq,
+                ..v1::StreamInfo::default()
+            }),
             counters: vec!["task-clock".into(), "page-faults".into()],
             from_ns: seq * STEP_NS,
             to_ns: (seq + 1) * STEP_NS,

@@ -2,19 +2,19 @@
 
 use std::{sync::Arc, time::Instant};
 
-use profiler_daemon::session::OVER_BUDGET;
+use profiler_proto::v1;
 
 use super::{
     data::{Data, Heat, Hits, StepCount},
-    lens::Action,
+    lens::{Action, CostOfEdit},
     service::{Costly, Incoming, What},
 };
 use crate::{
     attached::Attached,
     cli::exit::Failure,
     render::escape::terminal,
-    state::{Malformed, latency::LatencyState},
-    watch::{END_OF_RECORDING, Message},
+    state::{Malformed, end::End, latency::LatencyState},
+    watch::Message,
 };
 
 /// Takes a report; what the user is told of it.
@@ -29,7 +29,9 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
         What::Sessions(sessions) => data.sessions = sessions,
         What::Processes(processes) => data.processes = processes,
         What::Attached(attached, target) => return Some(take_session(data, *attached, target)),
-        What::Gone(message) => data.ended = Some(terminal(message.trim_end_matches('.')).into_owned()),
+        What::Gone(message) => {
+            data.ended = Some(End::other(terminal(message.trim_end_matches('.'))));
+        }
         What::NotAttached(failure) => {
             return Some(Action::NotAttached {
                 message: failure.message,
@@ -51,9 +53,12 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
                 scope,
             });
         }
-        What::Costly(Costly { wanted, why, scope }) => {
-            let why = terminal(&why).into_owned();
-            return Some(Action::Costly { wanted, why, scope });
+        What::Costly(Costly { wanted, cost, scope }) => {
+            let cost = CostOfEdit {
+                words: terminal(&cost.words).into_owned(),
+                ..cost
+            };
+            return Some(Action::Costly { wanted, cost, scope });
         }
         // The last pictures stay: why there are no others stands above them.
         What::Flame(Incoming::Broken(_))
@@ -186,14 +191,10 @@ fn take_aside(data: &mut Data, what: What) -> Option<Action> {
 }
 
 /// Why nothing more of a pane comes, where this message is its last and the session on the screen goes on.
-fn end_of_pane(data: &Data, message: &impl Message) -> Option<String> {
+fn end_of_pane(data: &Data, message: &impl Message) -> Option<End> {
+    let end = End::from(message.end()?).or_said("its session has ended");
     // Of a recording, all that there is has come with it.
-    let is_end = message.is_final() && data.ended.is_none() && message.final_reason() != END_OF_RECORDING;
-    let why = match message.final_reason().trim_end_matches('.') {
-        "" => "its session has ended",
-        why => why,
-    };
-    is_end.then(|| why.to_owned())
+    (data.ended.is_none() && !end.is_of_recording()).then_some(end)
 }
 
 /// Lets a screen that stands still have what is no measurement.
@@ -222,14 +223,9 @@ fn view<M: Message>(
 ) -> Option<Action> {
     match incoming {
         Incoming::Message(message) => {
-            let is_final = message.is_final();
-            if is_final {
-                let why = message.final_reason().trim_end_matches('.');
-                data.ended = Some(if why.is_empty() {
-                    "the session".to_owned()
-                } else {
-                    why.to_owned()
-                });
+            let end = message.end().map(|end| End::from(end).or_said("the session"));
+            if end.is_some() {
+                data.ended.clone_from(&end);
                 // A pane whose own session ended with this one has nothing to add.
                 for of_pane in [&mut data.hits.ended, &mut data.aside.ended] {
                     of_pane.take_if(|why| Some(&*why) == data.ended.as_ref());
@@ -238,9 +234,11 @@ fn view<M: Message>(
             if let Err(error) = apply(data, message) {
                 return Some(Action::Notice(error));
             }
-            let reason = data.ended.as_deref().filter(|_| is_final);
-            reason.map(|reason| Action::Ended {
-                reason: terminal(reason).into_owned(),
+            end.map(|end| {
+                Action::Ended(End {
+                    reason: terminal(&end.reason).into_owned(),
+                    ..end
+                })
             })
         }
         Incoming::Broken(failure) => Some(broken(&failure)),
@@ -250,8 +248,11 @@ fn view<M: Message>(
 /// What follows from a stream that broke, or could not be opened: its session may have ended before.
 fn broken(failure: &Failure) -> Action {
     let message = terminal(&failure.message).into_owned();
-    if message.contains(OVER_BUDGET) {
-        Action::Ended { reason: message }
+    if failure.reason == "SESSION_OVER_BUDGET" {
+        Action::Ended(End {
+            cause: v1::EndCause::Budget,
+            reason: message,
+        })
     } else {
         Action::Notice(message)
     }

@@ -3,10 +3,7 @@
 use profiler_proto::v1;
 
 use crate::{
-    cli::{
-        exit::{ExitStatus, Failure},
-        request::Host,
-    },
+    cli::{exit::Failure, request::Host},
     connect::connect,
     output,
     render::{escape::terminal, json, text},
@@ -58,14 +55,11 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     if any {
         return Ok(());
     }
-    Err(Failure {
-        status: ExitStatus::NotFound,
-        message: if pattern.is_empty() {
-            "The target has no functions with known names.".to_owned()
-        } else {
-            format!("No function matches `{}`.", terminal(&pattern))
-        },
-    })
+    Err(Failure::not_found(if pattern.is_empty() {
+        "The target has no functions with known names.".to_owned()
+    } else {
+        format!("No function matches `{}`.", terminal(&pattern))
+    }))
 }
 
 fn line(function: &v1::Function, title: &str) -> String {

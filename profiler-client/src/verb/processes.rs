@@ -3,10 +3,7 @@
 use profiler_proto::v1;
 
 use crate::{
-    cli::{
-        exit::{ExitStatus, Failure},
-        request::Host,
-    },
+    cli::{exit::Failure, request::Host},
     connect::{Connection, connect},
     output,
     render::{escape::terminal, json, process, text},
@@ -16,13 +13,10 @@ use crate::{
 pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failure> {
     let processes = fetch(&connect(host).await?, pattern.clone()).await?;
     if processes.is_empty() && !pattern.is_empty() {
-        return Err(Failure {
-            status: ExitStatus::NotFound,
-            message: format!(
-                "No process that you may profile matches `{}`.",
-                terminal(&pattern)
-            ),
-        });
+        return Err(Failure::not_found(format!(
+            "No process that you may profile matches `{}`.",
+            terminal(&pattern)
+        )));
     }
     if json {
         return output::ndjson(processes.iter().map(json::process).collect::<String>());

@@ -5,11 +5,7 @@ use std::io::IsTerminal as _;
 use profiler_proto::v1;
 
 use crate::{
-    cli::{
-        args::Color,
-        exit::{ExitStatus, Failure},
-        request::Host,
-    },
+    cli::{args::Color, exit::Failure, request::Host},
     connect::{Connection, connect},
     live::screen::{self, Screen},
     output,
@@ -74,10 +70,10 @@ pub async fn show(
         any = true;
     }
     if !any {
-        return Err(Failure {
-            status: ExitStatus::NotFound,
-            message: format!("There is nothing to show for `{}`.", terminal(&place)),
-        });
+        return Err(Failure::not_found(format!(
+            "There is nothing to show for `{}`.",
+            terminal(&place)
+        )));
     }
     if !json {
         screen::print(&source::legend(marks, width), colour)?;

@@ -416,6 +416,7 @@ impl session::SessionService for Service {
         };
         let duration = |nanos| prost_types::Duration { seconds: 0, nanos };
         let estimated = v1::EstimateScopeResponse {
+            over_budget: String::new(),
             scope: "handle/shop.c:12".to_owned(),
             pids: vec![7],
             attach_method: v1::AttachMethod::Multi.into(),
@@ -634,8 +635,7 @@ fn explained(update: usize, why: Option<&str>) -> v1::WatchExplainResponse {
     let share = |have, of| Some(v1::CallShare { have, of });
     let side = |calls, mean_ns| Some(v1::CallsOfSide { calls, mean_ns });
     v1::WatchExplainResponse {
-        seq: update as u64,
-        scope: "handle[>= p95]".to_owned(),
+        info: Some(info(update as u64, "handle[>= p95]", why)),
         threshold_ns: 4_710_000,
         calls: 900,
         looked_at: 842,
@@ -657,9 +657,20 @@ fn explained(update: usize, why: Option<&str>) -> v1::WatchExplainResponse {
             next_cpu_share: Some(0.0042),
             ..v1::Finding::default()
         }],
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or_default().to_owned(),
-        final_signal: 0,
         ..v1::WatchExplainResponse::default()
+    }
+}
+
+/// What a message begins with; `why` it is the last, if it is.
+fn info(seq: u64, scope: &str, why: Option<&str>) -> v1::StreamInfo {
+    v1::StreamInfo {
+        seq,
+        scope: scope.to_owned(),
+        end: why.map(|why| v1::StreamEnd {
+            cause: v1::EndCause::Other.into(),
+            reason: why.to_owned(),
+            signal: 0,
+        }),
+        ..Default::default()
     }
 }

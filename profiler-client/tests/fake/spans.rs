@@ -2,7 +2,7 @@
 
 use profiler_proto::v1::{self, ValueState};
 
-use super::views::function;
+use super::{info, views::function};
 
 /// The slowest calls after a number of updates, as many as were asked for of two; why it is the last message.
 pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansResponse {
@@ -49,8 +49,7 @@ pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansRes
         ..Default::default()
     };
     v1::WatchSpansResponse {
-        seq: update as u64,
-        scope: "handle".into(),
+        info: Some(info(update as u64, "handle", why)),
         spans: [slow, fast].into_iter().take(wanted as usize).collect(),
         frames: vec![frame(4, "main"), frame(9, "compress")],
         calls: 1000 * (update as u64 + 1),
@@ -58,9 +57,6 @@ pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansRes
         watched_ns: 12_000_000_000,
         threshold_ns: 900_000,
         lost: [("slow_end_yielded".to_owned(), 5)].into(),
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
         ..Default::default()
     }
 }

@@ -2,6 +2,8 @@
 
 use profiler_proto::v1;
 
+use super::info;
+
 /// The system calls after a number of updates, by a grouping; why it is the last message.
 pub fn syscalls(by: v1::Grouping, update: usize, why: Option<&str>) -> v1::WatchSyscallsResponse {
     let calls = 40 * (update as u64 + 1);
@@ -13,7 +15,7 @@ pub fn syscalls(by: v1::Grouping, update: usize, why: Option<&str>) -> v1::Watch
         ..Default::default()
     };
     v1::WatchSyscallsResponse {
-        seq: update as u64,
+        info: Some(info(update as u64, "", why)),
         syscalls: vec![v1::Syscall {
             name: "openat".into(),
             number: 257,
@@ -42,9 +44,6 @@ pub fn syscalls(by: v1::Grouping, update: usize, why: Option<&str>) -> v1::Watch
         begun_before: 2,
         watched_ns: 1_000_000_000,
         lost: [("syscall_limit".to_owned(), 5)].into(),
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
         ..Default::default()
     }
 }

@@ -2,6 +2,8 @@
 
 use profiler_proto::v1;
 
+use super::info;
+
 /// Length of a bucket.
 const STEP_NS: u64 = 100_000_000;
 
@@ -25,17 +27,13 @@ pub fn bucket(
         counts: counts.clone(),
     };
     v1::WatchTimelineResponse {
-        seq,
+        info: Some(info(seq, "handle", why)),
         counters: names,
         from_ns: seq * STEP_NS,
         to_ns: (seq + 1) * STEP_NS,
         counts,
         calls: Some(3),
-        scope: "handle".into(),
         threads: if request.threads { vec![thread] } else { Vec::new() },
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
         ..Default::default()
     }
 }

@@ -2,6 +2,8 @@
 
 use profiler_proto::v1::{self, ValueState};
 
+use super::info;
+
 /// Hits in each message.
 pub const HITS: u64 = 2;
 
@@ -80,7 +82,7 @@ pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) ->
     };
     let messages = update as u64 + 1;
     v1::WatchTraceResponse {
-        seq: update as u64,
+        info: Some(info(update as u64, "", why)),
         places: if update == 0 { vec![place] } else { Vec::new() },
         hits: vec![hit(update, !is_line, with_stack); usize::try_from(HITS).unwrap()],
         reached: messages * (HITS + LOST + 1),
@@ -88,10 +90,6 @@ pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) ->
         lost: [("rate_limit".to_owned(), messages * LOST)].into(),
         unseen: [("place_missed".to_owned(), messages)].into(),
         thread_names: Vec::new(),
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
-        cost: None,
         frames: if with_stack && update == 0 {
             vec![frame(1, "main\x1b[2J", 40), frame(2, "handle", 13)]
         } else {

@@ -2,6 +2,8 @@
 
 use profiler_proto::v1;
 
+use super::info;
+
 /// A function of the target.
 pub fn function(name: &str, line: u32) -> v1::Function {
     v1::Function {
@@ -36,12 +38,16 @@ pub fn latency(update: usize, why: Option<&str>) -> v1::WatchLatencyResponse {
         counts: vec![40, 50, 7, 3],
     };
     v1::WatchLatencyResponse {
-        seq: update as u64,
+        info: Some(v1::StreamInfo {
+            cost: Some(v1::Cost {
+                cpu_share: 0.004,
+                rss_anon_bytes: 21 << 20,
+                kernel_share: 0.001,
+                ..Default::default()
+            }),
+            ..info(update as u64, "handle", why)
+        }),
         snapshot: update == 0,
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
-        scope: "handle".into(),
         functions: vec![v1::FunctionLatency {
             id: 1,
             function: Some(function("handle", 12)),
@@ -59,12 +65,6 @@ pub fn latency(update: usize, why: Option<&str>) -> v1::WatchLatencyResponse {
             }],
             ..Default::default()
         }],
-        cost: Some(v1::Cost {
-            cpu_share: 0.004,
-            rss_anon_bytes: 21 << 20,
-            kernel_share: 0.001,
-            ..Default::default()
-        }),
         ..Default::default()
     }
 }
@@ -81,12 +81,8 @@ pub fn flame(update: usize, why: Option<&str>) -> v1::WatchFlameResponse {
     let samples = update as u64 + 1;
     let snapshot = update == 0;
     v1::WatchFlameResponse {
-        seq: update as u64,
+        info: Some(info(update as u64, "handle[>= p95]", why)),
         snapshot,
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
-        scope: "handle[>= p95]".into(),
         frames: if snapshot {
             vec![
                 frame(1, "main", false),

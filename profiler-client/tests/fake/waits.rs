@@ -2,6 +2,8 @@
 
 use profiler_proto::v1::{self, WaitKind, Waiting};
 
+use super::info;
+
 /// The waits after a number of updates; why it is the last message.
 pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
     let time_ns = 40_000_000 * (update as u64 + 1);
@@ -22,7 +24,7 @@ pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
         ..Default::default()
     };
     v1::WatchWaitsResponse {
-        seq: update as u64,
+        info: Some(info(update as u64, "", why)),
         nodes: vec![
             v1::WaitNode {
                 waiting: Waiting::Sleeping.into(),
@@ -42,9 +44,6 @@ pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
         waited_ns: time_ns,
         watched_ns: 1_000_000_000,
         lost: [("off_cpu_yielded".to_owned(), 5)].into(),
-        r#final: why.is_some(),
-        final_reason: why.unwrap_or("").into(),
-        final_signal: 0,
         ..Default::default()
     }
 }

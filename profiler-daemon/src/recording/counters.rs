@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use profiler_aggregate::timeline::Counted;
 use profiler_proto::v1;
 
-use super::decode::{Damaged, MAX_COUNT};
+use super::{
+    decode::{Damaged, MAX_COUNT},
+    older,
+};
 use crate::session::{ThreadCounted, Told};
 
 /// Counters of a bucket.
@@ -67,8 +70,8 @@ pub fn read(message: v1::RecordedCounters) -> Result<RecordedCounts, Damaged> {
 }
 
 fn bucket(told: v1::WatchTimelineResponse, counters: usize) -> Result<RecordedBucket, Damaged> {
+    let dropped = older::dropped_buckets(&told);
     let v1::WatchTimelineResponse {
-        dropped,
         from_ns,
         to_ns,
         counts,

@@ -22,7 +22,7 @@ use super::{
     Also,
     columns::{ColumnReader, ColumnRecord, Unpacked},
     counters::{self, RecordedCounts},
-    events, values,
+    events, older, values,
 };
 use crate::{
     kernel::{Activity, CallNumber, Event, HitCounts, ProbeCounts},
@@ -228,17 +228,16 @@ impl Decoder {
         if self.is_too_much(&message) {
             return Err(Damaged);
         }
+        let v1::StreamInfo { dropped, cost, .. } = older::info(&message);
         let v1::WatchRecordsResponse {
             from_ns,
             to_ns,
-            dropped,
             scope,
             threads,
             frames: new_frames,
             nodes,
             calls,
             counters: named_counters,
-            cost,
             weight_ns,
             hits,
             hit_counts,

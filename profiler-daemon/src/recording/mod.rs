@@ -6,6 +6,7 @@
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `events` | samples of events among those of time |
+//! | `older` | what older versions have written in other fields |
 //! | `reasons` | why something was lost, as a newer version says it |
 //! | `scopes` | which scopes were recorded |
 //! | `summarizer` | sums up a minute's records while they are recorded |
@@ -19,6 +20,7 @@ mod columns;
 mod counters;
 mod decode;
 mod events;
+pub(crate) mod older;
 mod reasons;
 mod scopes;
 mod summarizer;

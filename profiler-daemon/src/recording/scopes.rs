@@ -15,12 +15,15 @@ use crate::session::RecordedScope;
 /// What a [`v1::WatchRecordsResponse`] says of itself; everything else in it is passed over.
 #[derive(Clone, PartialEq, Message)]
 struct Head {
+    // As older versions have written it.
     #[prost(string, tag = "4")]
-    final_reason: String,
+    final_reason_before: String,
     #[prost(uint64, tag = "5")]
     from_ns: u64,
     #[prost(message, optional, tag = "8")]
     scope: Option<v1::RecordedScope>,
+    #[prost(message, optional, tag = "41")]
+    info: Option<v1::StreamInfo>,
 }
 
 /// What came in a short time, but for the records.
@@ -98,15 +101,17 @@ fn read_heads(mut content: &[u8], take: &mut impl FnMut(Told) -> bool) -> Result
         }
         let head = Head::decode_length_delimited(&mut content).map_err(|_| Damaged)?;
         let Head {
-            final_reason,
+            final_reason_before,
             from_ns,
             scope,
+            info,
         } = head;
+        let end = info.and_then(|info| info.end);
         let scope = scope.map(decode::scope).transpose()?;
         let told = Told {
             from_ns,
             scope: scope.map(|(scope, _)| scope),
-            final_reason,
+            final_reason: end.map_or(final_reason_before, |end| end.reason),
         };
         if !take(told) {
             return Ok(false);

@@ -16,6 +16,7 @@ use super::{
     Offered, OfferedKind,
     columns::ColumnReader,
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT, ToldFrame},
+    older,
     summarizer::{MAX_ENTRIES, MAX_MOMENTS},
 };
 use crate::session::{RecordedScope, SummedElsewhere, SummedRow, SummedSamples};
@@ -94,15 +95,14 @@ impl Message {
             frames: frames.into_iter().map(ToldFrame::of).collect(),
             // The other fields of a message are not of a summary. Nothing was told before it.
             told: v1::WatchRecordsResponse {
+                info: Some(older::info(&told)),
                 from_ns: told.from_ns,
                 to_ns: told.to_ns,
-                dropped: told.dropped,
                 nodes: told.nodes,
                 threads: told.threads,
                 records: told.records,
                 calls: told.calls,
                 counters: told.counters,
-                cost: told.cost,
                 weight_ns: told.weight_ns,
                 ..Default::default()
             },

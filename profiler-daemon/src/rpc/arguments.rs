@@ -455,6 +455,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn clients_know_what_probes_may_always_take() {
+        let (ours, theirs) = (
+            crate::session::ALWAYS_ALLOWED,
+            profiler_proto::limits::ALWAYS_ALLOWED,
+        );
+        assert!((ours - theirs).abs() < f64::EPSILON);
+    }
+
     proptest! {
         #[test]
         fn a_duration_is_within_its_range_or_refused(seconds: i64, nanos: i32) {

@@ -16,6 +16,7 @@ pub fn response(estimate: Estimate) -> v1::EstimateScopeResponse {
         warnings,
         sampled,
         counted_ns,
+        over_budget,
     } = estimate;
     v1::EstimateScopeResponse {
         scope,
@@ -26,6 +27,7 @@ pub fn response(estimate: Estimate) -> v1::EstimateScopeResponse {
         warnings,
         samples: sampled.as_ref().map(samples),
         counted: counted_ns.map(convert::duration),
+        over_budget: over_budget.unwrap_or_default(),
     }
 }
 

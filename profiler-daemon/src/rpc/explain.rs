@@ -7,13 +7,24 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_scope::Place;
 
-use super::{convert, views::Position};
-use crate::session::{Ending, ExplainPicture, Explained, What};
+use super::{
+    convert,
+    stream_info::{self, Shown},
+    views::Position,
+};
+use crate::session::{ExplainPicture, Explained, What};
 
 pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {
-        seq: at.seq,
-        scope: picture.scope.to_string(),
+        info: Some(stream_info::info(
+            at,
+            &Shown {
+                scope: &picture.scope,
+                cost: picture.cost,
+                children: stream_info::children(&picture.lost),
+                ended: picture.ended.as_ref(),
+            },
+        )),
         threshold_ns: picture.threshold_ns.unwrap_or(0),
         threshold_of_all_ns: picture.threshold_of_all_ns.unwrap_or(0),
         warming: picture.warming,
@@ -33,10 +44,6 @@ pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainRespon
             })
             .collect(),
         lost: convert::losses(&picture.lost),
-        cost: Some(convert::cost(picture.cost)),
-        r#final: picture.ended.is_some(),
-        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-        final_signal: Ending::signal_number(picture.ended.as_ref()),
     }
 }
 

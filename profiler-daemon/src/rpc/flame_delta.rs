@@ -10,10 +10,14 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, Grouping};
 
-use super::{convert, records, views::Position};
+use super::{
+    convert, records,
+    stream_info::{self, Shown},
+    views::Position,
+};
 use crate::{
     kernel::Event,
-    session::{Ending, FlamePicture, FlameTimes},
+    session::{FlamePicture, FlameTimes},
 };
 
 /// What a client of one stream knows.
@@ -56,20 +60,22 @@ impl FlameDelta {
         let event = picture.times.event();
         let told = event.map(records::event).unwrap_or_default();
         v1::WatchFlameResponse {
-            seq: at.seq,
-            dropped: at.dropped,
+            info: Some(stream_info::info(
+                at,
+                &Shown {
+                    scope: &picture.scope,
+                    cost: picture.cost,
+                    children: stream_info::children(&picture.lost),
+                    ended: picture.ended.as_ref(),
+                },
+            )),
             snapshot,
-            r#final: picture.ended.is_some(),
-            scope: picture.scope.to_string(),
             frames,
             nodes,
             weights: self.changed(&picture.picture.weights),
             differences: picture.picture.differences.iter().map(difference).collect(),
             summary: Some(whole_summary(picture)),
             before: picture.before.as_ref().map(summary),
-            cost: Some(convert::cost(picture.cost)),
-            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(picture.ended.as_ref()),
             by: grouping(picture.by).into(),
             times: times(picture.times).into(),
             event: told.name,

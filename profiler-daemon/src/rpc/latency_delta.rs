@@ -5,8 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_plan::values::Reading;
 use profiler_proto::v1;
 
-use super::{convert, trace, views::Position};
-use crate::session::{CallsByValue, Ending, FunctionLatency, LatencyPicture, ValueCalls};
+use super::{
+    convert,
+    stream_info::{self, Shown},
+    trace,
+    views::Position,
+};
+use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, OffCause, ValueCalls};
 
 /// What a client of one stream knows.
 #[derive(Default)]
@@ -49,16 +54,18 @@ impl LatencyDelta {
             self.sent_by.insert(calls.function, calls.clone());
         }
         v1::WatchLatencyResponse {
-            seq: at.seq,
-            dropped: at.dropped,
+            info: Some(stream_info::info(
+                at,
+                &Shown {
+                    scope: &picture.scope,
+                    cost: picture.cost,
+                    children: stream_info::children(&picture.lost),
+                    ended: picture.ended.as_ref(),
+                },
+            )),
             snapshot,
-            r#final: picture.ended.is_some(),
-            scope: picture.scope.to_string(),
             functions,
-            cost: Some(convert::cost(picture.cost)),
             lost: convert::losses(&picture.lost),
-            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(picture.ended.as_ref()),
             by,
         }
     }
@@ -106,7 +113,10 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
                 duration_ns: call.duration_ns,
             })
             .collect(),
-        taken_off: taken_off.as_deref().unwrap_or_default().to_owned(),
+        taken_off: taken_off.as_ref().map(|why| v1::TakenOff {
+            reason: why.reason.to_string(),
+            over_budget: why.cause == OffCause::Cost,
+        }),
     }
 }
 

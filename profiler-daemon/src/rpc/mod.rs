@@ -18,6 +18,7 @@
 //! | `system_calls` | system calls as messages |
 //! | `records` | samples, ends of calls, hits and counts as messages |
 //! | `recorded_counters` | counters over time among those |
+//! | `stream_info` | what every message of a stream begins with |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -38,6 +39,7 @@ mod sessions;
 mod source;
 mod spans;
 mod status;
+mod stream_info;
 mod system_calls;
 mod targets;
 mod thread_names;

@@ -44,11 +44,11 @@ impl RecordedCounters {
             counted.buckets.push(v1::WatchTimelineResponse {
                 counters: Vec::new(),
                 missing: HashMap::new(),
-                scope: String::new(),
-                cost: None,
-                // The message that they are in says it.
-                final_reason: String::new(),
-                final_signal: 0,
+                // What else it says, the message that they are in says.
+                info: message.info.map(|info| v1::StreamInfo {
+                    dropped: info.dropped,
+                    ..Default::default()
+                }),
                 ..message
             });
             if bucket.ended.is_some() {

@@ -26,11 +26,14 @@ use self::{
     told::Told,
 };
 pub use self::{record::activity, scope::event, told::after};
-use super::convert;
+use super::{
+    stream_info::{self, Shown},
+    views::Position,
+};
 use crate::{
     kernel::Activity,
     recording::values,
-    session::{Ending, OffAtFirst, RecordBatch, Recorded},
+    session::{OffAtFirst, RecordBatch, Recorded},
 };
 
 /// How often SIGUSR1 has come to the daemon.
@@ -85,15 +88,21 @@ impl Messages {
         let before_signalled = self.signalled.replace(signalled);
         let mut message = v1::WatchRecordsResponse {
             signalled: before_signalled.is_some_and(|before| before != signalled),
-            seq: self.seq,
-            dropped: batch.dropped.saturating_sub(before.dropped),
-            r#final: batch.ended.is_some(),
-            final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(batch.ended.as_ref()),
+            info: Some(stream_info::info(
+                Position {
+                    seq: self.seq,
+                    dropped: batch.dropped.saturating_sub(before.dropped),
+                },
+                &Shown {
+                    scope: "",
+                    cost: batch.cost,
+                    children: Some(batch.own.children),
+                    ended: batch.ended.as_ref(),
+                },
+            )),
             from_ns: batch.from_ns,
             to_ns: batch.to_ns,
             begins_anew,
-            cost: Some(convert::cost(batch.cost)),
             weight_ns: usual_weight(&batch.records),
             ..Default::default()
         };

@@ -7,13 +7,18 @@ use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
 use super::{
-    arguments, convert, flame_delta, records, thread_names::ThreadNames, trace, views::Position, waits,
+    arguments, convert, flame_delta, records,
+    stream_info::{self, Shown},
+    thread_names::ThreadNames,
+    trace,
+    views::Position,
+    waits,
 };
 use crate::{
     abi,
     kernel::Activity,
     session::{
-        Ending, SessionError, SlowSpan, SpanChild, SpanPeriod, SpanSystemCall, SpanSystemCalls, SpanWait,
+        SessionError, SlowSpan, SpanChild, SpanPeriod, SpanSystemCall, SpanSystemCalls, SpanWait,
         SpansPicture,
     },
 };
@@ -70,12 +75,15 @@ impl Messages {
             .flatten()
         });
         v1::WatchSpansResponse {
-            seq: at.seq,
-            dropped: at.dropped,
-            r#final: picture.ended.is_some(),
-            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(picture.ended.as_ref()),
-            scope: picture.scope.to_string(),
+            info: Some(stream_info::info(
+                at,
+                &Shown {
+                    scope: &picture.scope,
+                    cost: picture.cost,
+                    children: stream_info::children(&picture.lost),
+                    ended: picture.ended.as_ref(),
+                },
+            )),
             spans: picture
                 .spans
                 .iter()
@@ -88,7 +96,6 @@ impl Messages {
             not_sampled: !picture.sampled,
             threshold_ns: picture.threshold_ns,
             lost: convert::losses(&picture.lost),
-            cost: Some(convert::cost(picture.cost)),
             thread_names: match &picture.thread_names {
                 Some(recorded) => recorded.iter().map(trace::thread_name).collect(),
                 None => self.names.of(threads),

@@ -63,6 +63,7 @@ fn describe(reason: Reason) -> (Code, &'static str) {
         Reason::PermissionDenied => (Code::PermissionDenied, "PERMISSION_DENIED"),
         Reason::CapabilityMissing => (Code::FailedPrecondition, "CAPABILITY_MISSING"),
         Reason::SessionExists => (Code::AlreadyExists, "SESSION_EXISTS"),
+        Reason::SessionOverBudget => (Code::NotFound, "SESSION_OVER_BUDGET"),
         Reason::SessionNotFound => (Code::NotFound, "SESSION_NOT_FOUND"),
         Reason::LimitReached => (Code::ResourceExhausted, "LIMIT_REACHED"),
         Reason::Stopping => (Code::Unavailable, "STOPPING"),

@@ -6,12 +6,12 @@ use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_proto::v1;
 use profiler_symbolize::FrameId;
 
-use super::{convert, flame_delta, views::Position};
-use crate::{
-    abi,
-    kernel::CallNumber,
-    session::{Ending, SyscallsPicture},
+use super::{
+    convert, flame_delta,
+    stream_info::{self, Shown},
+    views::Position,
 };
+use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
 
 /// The message of a picture.
 pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResponse {
@@ -19,18 +19,20 @@ pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResp
     let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
     let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
     v1::WatchSyscallsResponse {
-        seq: at.seq,
-        dropped: at.dropped,
-        r#final: picture.ended.is_some(),
-        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-        final_signal: Ending::signal_number(picture.ended.as_ref()),
-        scope: picture.scope.to_string(),
+        info: Some(stream_info::info(
+            at,
+            &Shown {
+                scope: &picture.scope,
+                cost: picture.cost,
+                children: stream_info::children(&picture.lost),
+                ended: picture.ended.as_ref(),
+            },
+        )),
         frames: flame_delta::frames(&used, &picture.frames),
         syscalls,
         begun_before: picture.begun_before,
         watched_ns: picture.watched_ns,
         lost: convert::losses(&picture.lost),
-        cost: Some(convert::cost(picture.cost)),
     }
 }
 

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 use profiler_aggregate::timeline::Counted;
 use profiler_proto::v1;
 
-use super::{arguments, convert};
+use super::{
+    arguments,
+    stream_info::{self, Shown},
+    views::Position,
+};
 use crate::{
     kernel::Counter,
-    session::{Ending, Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
+    session::{Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
 };
 
 /// Counters that may be asked for at once.
@@ -52,12 +56,19 @@ impl Messages {
             missing.extend(told.missing.clone());
         }
         v1::WatchTimelineResponse {
-            seq: bucket.seq,
-            dropped: bucket.slow,
-            r#final: bucket.ended.is_some(),
-            final_reason: bucket.ended.as_deref().unwrap_or_default().to_owned(),
-            final_signal: Ending::signal_number(bucket.ended.as_ref()),
-            scope: bucket.scope.to_string(),
+            info: Some(stream_info::info(
+                Position {
+                    seq: bucket.seq,
+                    dropped: bucket.slow,
+                },
+                &Shown {
+                    scope: &bucket.scope,
+                    cost: bucket.cost,
+                    children: None,
+                    ended: bucket.ended.as_ref(),
+                },
+            )),
+            dropped_before: 0,
             counters,
             missing,
             from_ns: bucket.from_ns,
@@ -74,7 +85,6 @@ impl Messages {
                 })
                 .collect(),
             threads_left_out: bucket.threads_left_out,
-            cost: Some(convert::cost(bucket.cost)),
         }
     }
 }

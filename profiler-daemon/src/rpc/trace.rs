@@ -5,8 +5,13 @@ use profiler_plan::values::{Reading, Value};
 use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
-use super::{convert, flame_delta, thread_names::ThreadNames};
-use crate::session::{Ending, NamedStack, ThreadName, TraceBatch, TracedHit, TracedPlace, TracedValue};
+use super::{
+    convert, flame_delta,
+    stream_info::{self, Shown},
+    thread_names::ThreadNames,
+    views::Position,
+};
+use crate::session::{NamedStack, ThreadName, TraceBatch, TracedHit, TracedPlace, TracedValue};
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
 const EXACT: u128 = 1 << 53;
@@ -14,7 +19,18 @@ const EXACT: u128 = 1 << 53;
 /// A batch as a message, with the names of threads that the client has not been told.
 pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceResponse {
     v1::WatchTraceResponse {
-        seq: batch.seq,
+        info: Some(stream_info::info(
+            Position {
+                seq: batch.seq,
+                dropped: 0,
+            },
+            &Shown {
+                scope: "",
+                cost: batch.cost,
+                children: stream_info::children(&batch.unseen),
+                ended: batch.ended.as_ref(),
+            },
+        )),
         places: batch.places.iter().map(|place| traced_place(place)).collect(),
         frames: batch
             .frames
@@ -26,10 +42,6 @@ pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceRespo
         rejected: batch.rejected,
         lost: convert::losses(&batch.lost),
         unseen: convert::losses(&batch.unseen),
-        r#final: batch.ended.is_some(),
-        final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
-        final_signal: Ending::signal_number(batch.ended.as_ref()),
-        cost: Some(convert::cost(batch.cost)),
         thread_names: match &batch.thread_names {
             Some(recorded) => recorded.iter().map(thread_name).collect(),
             None => names.of(batch.hits.iter().map(|hit| ThreadId {

@@ -9,8 +9,12 @@ use profiler_aggregate::{
 use profiler_proto::v1;
 use profiler_symbolize::Frame;
 
-use super::{convert, flame_delta, views::Position};
-use crate::session::{Ending, WaitsPicture};
+use super::{
+    convert, flame_delta,
+    stream_info::{self, Shown},
+    views::Position,
+};
+use crate::session::WaitsPicture;
 
 /// The message of a picture.
 pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
@@ -21,12 +25,15 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
         .collect();
     let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
     v1::WatchWaitsResponse {
-        seq: at.seq,
-        dropped: at.dropped,
-        r#final: picture.ended.is_some(),
-        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
-        final_signal: Ending::signal_number(picture.ended.as_ref()),
-        scope: picture.scope.to_string(),
+        info: Some(stream_info::info(
+            at,
+            &Shown {
+                scope: &picture.scope,
+                cost: picture.cost,
+                children: stream_info::children(&picture.lost),
+                ended: picture.ended.as_ref(),
+            },
+        )),
         frames: flame_delta::frames(&used, &picture.frames),
         nodes,
         waits: picture.total.waits,
@@ -34,7 +41,6 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
         runnable_ns: picture.total.runnable_ns,
         watched_ns: picture.watched_ns,
         lost: convert::losses(&picture.lost),
-        cost: Some(convert::cost(picture.cost)),
     }
 }
 

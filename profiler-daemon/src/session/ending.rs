@@ -7,9 +7,31 @@ use crate::abi;
 /// Why a session ended that somebody asked to end.
 pub(super) const ENDED_BY_REQUEST: &str = "the session was ended";
 
+/// Why the last picture of a recording is the last.
+pub(super) const END_OF_RECORDING: &str = "the end of the recording";
+
+/// What brings a session, or a recording that is played, to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndCause {
+    /// Something else, which the reason says.
+    Other,
+    /// Somebody ended it.
+    Request,
+    /// Its lease ran out.
+    Lease,
+    /// Its processes ended, or run another program.
+    Target,
+    /// Its probes took more of the target's CPU time than they may.
+    Budget,
+    /// All of the part of the recording was shown, and nothing is to be said of it.
+    Recording,
+}
+
 /// Why it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ending {
+    /// What brought it about.
+    pub cause: EndCause,
     /// In words.
     pub reason: String,
     /// The number of the signal that ended its target, where one did.
@@ -18,11 +40,28 @@ pub struct Ending {
 
 impl Ending {
     /// For another reason than a signal to its target.
-    pub fn other(reason: impl Into<String>) -> Self {
+    pub fn of(cause: EndCause, reason: impl Into<String>) -> Self {
         Self {
+            cause,
             reason: reason.into(),
             signal: None,
         }
+    }
+
+    /// For a reason that has only words.
+    pub fn other(reason: impl Into<String>) -> Self {
+        Self::of(EndCause::Other, reason)
+    }
+
+    /// Of a recording, of which this is to be said.
+    pub fn of_recording(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        let cause = if reason == END_OF_RECORDING {
+            EndCause::Recording
+        } else {
+            EndCause::Other
+        };
+        Self::of(cause, reason)
     }
 
     /// A process has ended, by a signal where that is known.
@@ -35,13 +74,11 @@ impl Ending {
                 format!("process {pid} ({name}) was ended by signal {number} ({signal})")
             }
         };
-        Self { reason, signal }
-    }
-
-    /// The signal as messages have it: 0 for none.
-    #[must_use]
-    pub fn signal_number(ending: Option<&Self>) -> u32 {
-        ending.and_then(|ending| ending.signal).unwrap_or(0)
+        Self {
+            cause: EndCause::Target,
+            reason,
+            signal,
+        }
     }
 }
 

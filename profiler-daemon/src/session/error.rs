@@ -49,6 +49,8 @@ pub enum Reason {
     SessionExists,
     /// There is no session of that name.
     SessionNotFound,
+    /// There is none any more: it has ended, as its probes took more of the target's CPU time than they may.
+    SessionOverBudget,
     /// The scope was changed by somebody else at the same time.
     ScopeChanged,
     /// A bound of the daemon is reached.

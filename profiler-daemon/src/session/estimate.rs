@@ -67,6 +67,8 @@ pub struct Estimate {
     pub features: usize,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// The one of them that says that the probes would take more than they may, if it is there.
+    pub over_budget: Option<String>,
     /// What was sampled; `None` where the target could not be, or was not to be.
     pub sampled: Option<Sampled>,
     /// How long hits were counted; `None` where they were not.
@@ -211,11 +213,13 @@ impl Estimate {
         if let Some(share) = budget::excess(budget, cost_cores, busy_cores) {
             let is_one = self.steps.iter().map(|step| step.places.len()).sum::<usize>() == 1;
             let which = if is_one { "they" } else { "the costliest" };
-            self.warnings.push(format!(
+            let over = format!(
                 "the probes would take {} of the target's CPU time, {OVER_BUDGET} {}: {which} would be taken off",
                 percent(share),
                 percent(budget)
-            ));
+            );
+            self.warnings.push(over.clone());
+            self.over_budget = Some(over);
         }
     }
 }
@@ -363,6 +367,7 @@ impl Handle {
             steps,
             features: explain.map_or(0, |explain| explain.features.len()),
             warnings,
+            over_budget: None,
             counted_ns: measured.map(|measured| measured.ns),
             sampled,
         })

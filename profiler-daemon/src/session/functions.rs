@@ -10,6 +10,7 @@ use super::{
     picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, OtherHits, SlowCall},
     population::Population,
     readings::Readings,
+    steps::TakenOff,
 };
 
 /// Slowest recent calls that are shown of a function.
@@ -33,7 +34,7 @@ pub struct Function {
     slowest: Vec<SlowCall>,
     cost: CallCost,
     /// Why its probes were taken off the target, if they were.
-    taken_off: Option<Arc<str>>,
+    taken_off: Option<TakenOff>,
 }
 
 /// All of a session's functions.
@@ -180,13 +181,13 @@ impl Function {
     }
 
     /// Why its probes were taken off the target, if they were.
-    pub fn taken_off(&self) -> Option<&str> {
-        self.taken_off.as_deref()
+    pub fn taken_off(&self) -> Option<&TakenOff> {
+        self.taken_off.as_ref()
     }
 
     /// Notes that its probes are taken off the target, and why.
-    pub fn take_off(&mut self, reason: &str) {
-        self.taken_off = Some(reason.into());
+    pub fn take_off(&mut self, why: TakenOff) {
+        self.taken_off = Some(why);
     }
 
     /// The latency.

@@ -137,7 +137,9 @@ use crate::cache::Folder;
 
 pub use authorize::may_look;
 pub use backlog::Room;
-pub use budget::{ALWAYS_ALLOWED, DEFAULT_BUDGET};
+#[cfg(test)]
+pub(crate) use budget::ALWAYS_ALLOWED;
+pub use budget::DEFAULT_BUDGET;
 pub use by_value::{CallsByValue, ValueCalls};
 pub use census::{Census, CommandLines, Known};
 pub(crate) use command::blocking;
@@ -146,7 +148,7 @@ pub use command::{
 };
 pub use counted::{CountKind, Counted};
 pub(crate) use division::predicates;
-pub use ending::Ending;
+pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};
 pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Looks, Sampled};
 pub use explain::{Explained, StepCost, WaitPlace, What};
@@ -184,7 +186,7 @@ pub use spans::{
     SlowSpan, SpanChild, SpanPeriod, SpanPeriods, SpanSystemCall, SpanSystemCalls, SpanWait, SpansPicture,
     SpansRequest, Times,
 };
-pub use state::OVER_BUDGET;
+pub use steps::{OffCause, TakenOff};
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;
 pub use system_calls::SyscallsPicture;

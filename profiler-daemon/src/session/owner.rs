@@ -35,7 +35,7 @@ use super::{
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
-    ending::{ENDED_BY_REQUEST, Ending},
+    ending::{ENDED_BY_REQUEST, EndCause, Ending},
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
     memory,
@@ -83,7 +83,7 @@ pub struct Owner {
 struct Ended {
     name: SessionName,
     owner: Caller,
-    reason: String,
+    ending: Ending,
 }
 
 /// Sessions whose end is remembered.
@@ -223,7 +223,7 @@ impl Owner {
                 );
             }
             Command::End { caller, name, reply } => {
-                let ending = Ending::other(ENDED_BY_REQUEST);
+                let ending = Ending::of(EndCause::Request, ENDED_BY_REQUEST);
                 match self.session(caller, &name).map(|session| session.name.clone()) {
                     Ok(name) => self.end_session_and_answer(&name, &ending, Some(reply)),
                     Err(error) => answer(reply, Err(error)),
@@ -393,25 +393,32 @@ impl Owner {
             } else {
                 ""
             };
-            let message = match ended.filter(|ended| caller.may_use_of(ended.owner)) {
-                Some(ended) => format!("session `{name}` has ended: {}", ended.reason),
-                None => {
-                    format!("there is no session `{name}`: it was never made, or its lease ran out{others}")
+            match ended.filter(|ended| caller.may_use_of(ended.owner)) {
+                Some(Ended { ending, .. }) => {
+                    let message = format!("session `{name}` has ended: {ending}");
+                    let reason = match ending.cause {
+                        EndCause::Budget => Reason::SessionOverBudget,
+                        _ => Reason::SessionNotFound,
+                    };
+                    SessionError::new(reason, message)
                 }
-            };
-            SessionError::new(Reason::SessionNotFound, message)
+                None => SessionError::new(
+                    Reason::SessionNotFound,
+                    format!("there is no session `{name}`: it was never made, or its lease ran out{others}"),
+                ),
+            }
         })
     }
 
     /// Notes that a session has ended: whoever comes too late is told why.
-    fn note_ended(ended: &mut VecDeque<Ended>, name: &SessionName, session: &Session, reason: &str) {
+    fn note_ended(ended: &mut VecDeque<Ended>, name: &SessionName, session: &Session, ending: &Ending) {
         if ended.len() == MAX_ENDED {
             ended.pop_front();
         }
         ended.push_back(Ended {
             name: name.clone(),
             owner: session.owner(),
-            reason: reason.to_owned(),
+            ending: ending.clone(),
         });
     }
 

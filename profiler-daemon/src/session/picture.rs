@@ -16,6 +16,7 @@ use super::{
     ending::Ending,
     error::{Reason, SessionError},
     explain::Explained,
+    steps::TakenOff,
 };
 use crate::kernel::{Activity, Event, OffCpu, Times};
 
@@ -167,7 +168,7 @@ pub struct FunctionLatency {
     /// Slowest recent calls past the threshold, slowest first.
     pub slowest: Vec<SlowCall>,
     /// Why its probes were taken off the target; its counts are those until then.
-    pub taken_off: Option<Arc<str>>,
+    pub taken_off: Option<TakenOff>,
 }
 
 /// How often probes were reached beside the calls that count, each time at about the cost of a call: outside of the step before,

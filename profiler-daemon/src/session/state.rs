@@ -38,7 +38,7 @@ use super::{
     chains::Chains,
     command::{Caller, Capture},
     cost::Meter,
-    ending::Ending,
+    ending::{EndCause, Ending},
     explain::Explain,
     flame::Flame,
     late_code::ReturnProbes,
@@ -473,9 +473,8 @@ impl Session {
         let process = self.processes.first()?;
         let (name, pid) = (process.name(), process.pid());
         if process.is_alive() {
-            return Some(Ending::other(format!(
-                "process {pid} ({name}) runs another program now"
-            )));
+            let reason = format!("process {pid} ({name}) runs another program now");
+            return Some(Ending::of(EndCause::Target, reason));
         }
         let signal = engine.ended_by(pid).unwrap_or_else(|error| {
             tracing::warn!(pid, %error, "it is not known whether a signal ended the process");

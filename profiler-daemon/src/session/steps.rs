@@ -16,7 +16,10 @@ mod take_off;
 
 use std::collections::HashSet;
 
-pub use self::{running::RunningStep, take_off::taken_off};
+pub use self::{
+    running::RunningStep,
+    take_off::{OffCause, TakenOff, taken_off},
+};
 use super::division;
 use crate::kernel::{Attachment, Engine, Gate, Gates};
 

@@ -160,7 +160,7 @@ fn count_on(service: &Service) -> u64 {
     };
     let picture = until(service, &session, |picture| gone(picture).is_some());
     let hot = gone(&picture).unwrap();
-    println!("{}", hot.taken_off.as_deref().unwrap());
+    println!("{}", hot.taken_off.as_ref().unwrap().reason);
     assert_eq!(hot.open, 0, "nobody sees it end");
     let cold = ended(function(&picture, "step_cold"));
     let picture = until(service, &session, |picture| {

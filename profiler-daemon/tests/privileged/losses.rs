@@ -130,25 +130,26 @@ macro_rules! rest_of {
         let (mut delivered, mut last) = (0, None);
         while let Some(message) = $stream.message().await.unwrap() {
             delivered += 1;
+            let info = message.info.clone().unwrap();
             assert_eq!(
-                message.seq + 1,
-                delivered + message.dropped,
+                info.seq + 1,
+                delivered + info.dropped,
                 "an update is unaccounted for"
             );
-            let end = message.r#final;
-            last = Some(message);
-            if end {
+            let is_last = info.end.is_some();
+            last = Some((message, info));
+            if is_last {
                 break;
             }
         }
-        let last = last.unwrap();
-        assert!(last.r#final, "the stream ended without saying so");
+        let (last, info) = last.unwrap();
+        assert!(info.end.is_some(), "the stream ended without saying so");
         println!(
             "{} updates made, {delivered} delivered, {} dropped",
-            last.seq + 1,
-            last.dropped
+            info.seq + 1,
+            info.dropped
         );
-        assert!(last.dropped > 0, "a client that did not read has missed nothing");
+        assert!(info.dropped > 0, "a client that did not read has missed nothing");
         last
     }};
 }

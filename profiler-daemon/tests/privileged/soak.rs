@@ -11,7 +11,7 @@ use std::{
 };
 
 use profiler_daemon::session::{
-    DEFAULT_BUDGET, ExitMethod, FunctionInfo, Library, NewSession, OVER_BUDGET, Reason, SiteInfo, TargetSpec,
+    DEFAULT_BUDGET, EndCause, ExitMethod, FunctionInfo, Library, NewSession, Reason, SiteInfo, TargetSpec,
     list_functions,
 };
 use profiler_testkit::Random;
@@ -142,7 +142,7 @@ fn probe(service: &Service, program: &Running, batch: &[String], tally: &mut Tal
         let is_over_budget = picture
             .ended
             .as_ref()
-            .is_some_and(|ended| ended.contains(OVER_BUDGET));
+            .is_some_and(|ended| ended.cause == EndCause::Budget);
         tally.taken_off += u64::from(is_over_budget);
         for function in &picture.functions {
             let calls = ended(function);

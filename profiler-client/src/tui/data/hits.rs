@@ -10,7 +10,7 @@ use profiler_proto::v1;
 use super::{super::lens::MomentId, is_match};
 use crate::{
     render::trace,
-    state::{Malformed, trace::TraceState},
+    state::{Malformed, end::End, trace::TraceState},
 };
 
 /// Hits that are kept.
@@ -64,7 +64,7 @@ pub struct Hits {
     /// Why there are none.
     pub failure: Option<String>,
     /// Why no more come.
-    pub ended: Option<String>,
+    pub ended: Option<End>,
     /// They were asked for, and their probes are not there yet.
     pub starting: bool,
     /// When their probes were there.

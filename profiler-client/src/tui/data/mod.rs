@@ -19,7 +19,6 @@ use std::{
     time::Instant,
 };
 
-use profiler_daemon::session::OVER_BUDGET;
 use profiler_proto::v1;
 
 pub use self::{
@@ -44,6 +43,7 @@ use crate::{
         units, waits,
     },
     state::{
+        end::End,
         flame::FlameState,
         functions::{FunctionRow, order},
         latency::LatencyState,
@@ -92,7 +92,7 @@ pub struct Aside {
     /// Why there is nothing.
     pub failure: Option<String>,
     /// Why nothing more comes.
-    pub ended: Option<String>,
+    pub ended: Option<End>,
 }
 
 impl Aside {
@@ -155,7 +155,7 @@ pub struct Data {
     /// Others are being looked for.
     pub completing: bool,
     /// Why the session ended.
-    pub ended: Option<String>,
+    pub ended: Option<End>,
     /// What is recorded, and into which file.
     pub recording: Option<String>,
     /// What is drawn of the flame view.
@@ -265,14 +265,14 @@ impl Data {
     #[must_use]
     pub fn taken_off(&self) -> Option<String> {
         let functions = self.latency.functions.values();
-        let mut taken_off = functions.filter(|function| !function.taken_off.is_empty());
-        let function = taken_off.next()?;
+        let mut taken_off = functions.filter_map(|function| Some((function, function.taken_off.as_ref()?)));
+        let (function, why) = taken_off.next()?;
         let others = match taken_off.count() {
             0 => String::new(),
             count => format!(" (and {count} more)"),
         };
-        let (name, why) = (&function.function.name, &function.taken_off);
-        Some(format!("{name}{others} was taken off: {why}"))
+        let (name, reason) = (&function.function.name, &why.reason);
+        Some(format!("{name}{others} was taken off: {reason}"))
     }
 
     /// Whether that, or the end of what the pane shows, is for what the probes cost.
@@ -284,13 +284,9 @@ impl Data {
             .iter()
             .filter(|_| self.aside.of.pane == lens.pane);
         let of_hits = self.hits.ended.iter().filter(|_| lens.pane == Pane::Hits);
-        let of_calls = self
-            .latency
-            .functions
-            .values()
-            .map(|function| &function.taken_off);
-        let mut reasons = of_calls.chain(of_aside).chain(of_hits);
-        reasons.any(|reason| reason.contains(OVER_BUDGET))
+        let mut of_calls = self.latency.functions.values();
+        of_aside.chain(of_hits).any(End::is_over_budget)
+            || of_calls.any(|function| function.taken_off.as_ref().is_some_and(|why| why.over_budget))
     }
 
     /// What is to be made of messages, if the screen does not show it yet.

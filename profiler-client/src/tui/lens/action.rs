@@ -1,6 +1,7 @@
 //! What can happen to a lens.
 
-use super::{Pane, Part, Size, Spot, path::Towards};
+use super::{CostOfEdit, Pane, Part, Size, Spot, path::Towards};
+use crate::state::end::End;
 
 /// Which way a selection moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +171,8 @@ pub enum Action {
     Costly {
         /// The scope that was asked for.
         wanted: String,
-        /// What is costly about it, in a clause.
-        why: String,
+        /// What is costly about it.
+        cost: CostOfEdit,
         /// What the scope still is, canonical text.
         scope: String,
     },
@@ -181,10 +182,7 @@ pub enum Action {
         message: String,
     },
     /// The session has ended: why.
-    Ended {
-        /// In a clause.
-        reason: String,
-    },
+    Ended(End),
     /// Steps were counted.
     Counted,
     /// Something to tell.
@@ -200,7 +198,7 @@ impl Action {
             Self::Drawn
                 | Self::Resized(_)
                 | Self::Counted
-                | Self::Ended { .. }
+                | Self::Ended(_)
                 | Self::Attached { .. }
                 | Self::Edited { .. }
                 | Self::Refused { .. }

@@ -1,11 +1,9 @@
 //! Which session is looked at: its beginning, its end, and others in its place.
 
-use profiler_daemon::session::OVER_BUDGET;
-
 use super::{
     Before, Effect, Item, LeftScope, Lens, MAX_TRAIL, Part, Recorded, Target, part, update::show_as_it_was,
 };
-use crate::{attached::recorded_length, cli::args::RecordedTime, tui::data::Data};
+use crate::{attached::recorded_length, cli::args::RecordedTime, state::end::End, tui::data::Data};
 
 /// Why the limit on what probes cost stays.
 const LIMIT_OF_SESSION: &str = "The limit of a session was set when it was made (--budget).";
@@ -71,14 +69,14 @@ pub(super) fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effec
 }
 
 /// The session has ended. One whose probes took too much goes on without them.
-pub(super) fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
+pub(super) fn ended(lens: &mut Lens, end: &End) -> Vec<Effect> {
     // Each view says so.
-    if lens.attaching || !reason.contains(OVER_BUDGET) {
+    if lens.attaching || !end.is_over_budget() {
         return Vec::new();
     }
     let left = LeftScope {
         scope: lens.scope.clone(),
-        why: reason.to_owned(),
+        why: end.reason.clone(),
     };
     let effect = attach_to_everything(lens, None);
     if effect.is_some() {

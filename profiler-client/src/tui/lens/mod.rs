@@ -112,8 +112,17 @@ struct Before {
 pub struct Costly {
     /// Where it leads to.
     next: Before,
-    /// What is costly about it, in a clause.
-    why: String,
+    /// What is costly about it.
+    cost: CostOfEdit,
+}
+
+/// What is costly about an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostOfEdit {
+    /// In a clause.
+    pub words: String,
+    /// The probes would take more of the target's CPU time than they may.
+    pub over_budget: bool,
 }
 
 impl Costly {
@@ -123,10 +132,10 @@ impl Costly {
         &self.next.scope
     }
 
-    /// What is costly about it, in a clause.
+    /// What is costly about it.
     #[must_use]
-    pub fn why(&self) -> &str {
-        &self.why
+    pub const fn cost(&self) -> &CostOfEdit {
+        &self.cost
     }
 }
 

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, Wanted, of_screen,
-    of_verb, path::Towards, quoted, update,
+    Action, CostOfEdit, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing,
+    Wanted, of_screen, of_verb, path::Towards, quoted, update,
 };
 use crate::{
     cli::{
@@ -18,7 +18,10 @@ use crate::{
         request::Request,
         validate::validate,
     },
-    state::shape::{Around, Patterns, Shape},
+    state::{
+        end::End,
+        shape::{Around, Patterns, Shape},
+    },
     tui::{
         mouse, sample,
         view::{
@@ -54,7 +57,10 @@ impl Service {
             Effect::SetScope(scope) if !self.costly.is_empty() && scope.contains(self.costly) => {
                 Some(Action::Costly {
                     wanted: scope.clone(),
-                    why: "4,096 places".to_owned(),
+                    cost: CostOfEdit {
+                        words: "4,096 places".to_owned(),
+                        over_budget: false,
+                    },
                     scope: self.now(),
                 })
             }
@@ -832,12 +838,14 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
     lens.scope = "hot".to_owned();
     lens.making = vec!["--frequency=499".to_owned()];
     let data = sample::busy();
-    let ended = |reason: &str| Action::Ended {
-        reason: reason.to_owned(),
-    };
-    assert!(update(&mut lens, ended("the target exited"), &data).is_empty());
-    let why = format!("the probes took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
-    let effects = update(&mut lens, ended(&why), &data);
+    let ended = Action::Ended(End::other("the target exited"));
+    assert!(update(&mut lens, ended, &data).is_empty());
+    let why = "the probes took 9%, over the budget of 3%".to_owned();
+    let over = Action::Ended(End {
+        cause: v1::EndCause::Budget,
+        reason: why.clone(),
+    });
+    let effects = update(&mut lens, over.clone(), &data);
     let attach = Effect::Attach {
         target: Target::Pid(4211),
         scope: String::new(),
@@ -847,7 +855,7 @@ fn a_session_whose_probes_took_too_much_goes_on_without_them() {
     assert_eq!((left.scope.as_str(), left.why), ("hot", why.clone()));
     assert_eq!(lens.making, ["--frequency=499"]);
     assert!(
-        update(&mut lens, ended(&why), &data).is_empty(),
+        update(&mut lens, over, &data).is_empty(),
         "the other view says so too"
     );
     // A key takes it again, without a limit.
@@ -1169,7 +1177,10 @@ fn a_costly_step_is_attached_once_the_user_says_so() {
     select(&mut lens);
     do_all(&mut lens, &mut service, Action::Enter);
     let costly = lens.costly.clone().unwrap();
-    assert_eq!((costly.scope(), costly.why()), ("handle", "4,096 places"));
+    assert_eq!(
+        (costly.scope(), costly.cost().words.as_str()),
+        ("handle", "4,096 places")
+    );
     assert_eq!(
         (
             lens.scope.as_str(),
@@ -1403,8 +1414,10 @@ fn edits_of_a_session_before_can_be_taken_back() {
     do_all(&mut lens, &mut service, Action::Nudge(Towards::Slower));
     let (narrow, wide) = (lens.scope.clone(), lens.trail.last().unwrap().scope.clone());
     let mut data = sample::busy();
-    data.latency.functions.get_mut(&1).unwrap().taken_off =
-        format!("it took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
+    data.latency.functions.get_mut(&1).unwrap().taken_off = Some(v1::TakenOff {
+        reason: "it took 9%, over the budget of 3%".to_owned(),
+        over_budget: true,
+    });
     let effects = update(&mut lens, Action::NoBudget, &data);
     assert!(matches!(&effects[..2], [Effect::NoBudget, Effect::Attach { scope, .. }] if *scope == narrow));
     service.scopes = vec![narrow.clone()];

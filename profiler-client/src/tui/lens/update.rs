@@ -146,7 +146,7 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::Attached { scope } => attached(lens, scope, data),
         Action::NotAttached { message } => not_attached(lens, message),
-        Action::Ended { reason } => ended(lens, &reason),
+        Action::Ended(end) => ended(lens, &end),
         Action::Edited { scope } => {
             lens.edits = lens.edits.saturating_sub(1);
             if lens.edits == 0 {
@@ -164,14 +164,14 @@ fn told(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             lens.type_again(is_last);
             Vec::new()
         }
-        Action::Costly { wanted, why, scope } => {
+        Action::Costly { wanted, cost, scope } => {
             let next = Before {
                 scope: wanted,
                 ..lens.here()
             };
             stay(lens, scope);
             lens.typed = None;
-            lens.costly = Some(Costly { next, why });
+            lens.costly = Some(Costly { next, cost });
             Vec::new()
         }
         Action::Notice(message) => {

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use profiler_daemon::session::{ALWAYS_ALLOWED, OVER_BUDGET};
+use profiler_proto::limits::ALWAYS_ALLOWED;
 use profiler_proto::v1::{self, estimate_scope_request, session_service_client::SessionServiceClient};
 use profiler_scope::{Scope, Step, parse};
 use tonic::transport::Channel;
 
-use crate::render::estimate::{cost_cores, places_in_words, share_of_target};
+use crate::{
+    render::estimate::{cost_cores, places_in_words, share_of_target},
+    tui::lens::CostOfEdit,
+};
 
 /// Places that are attached without asking back.
 const MANY: usize = 256;
@@ -64,8 +67,8 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// What is costly about a scope in the place of another, in a clause; `None` where nothing is.
-    pub async fn of(&mut self, before: &str, scope: &str) -> Option<String> {
+    /// What is costly about a scope in the place of another; `None` where nothing is.
+    pub async fn of(&mut self, before: &str, scope: &str) -> Option<CostOfEdit> {
         let added = Added::of(before, scope)?;
         let mut estimate = self.estimate(scope, PLAN).await?;
         // Where they cannot be let go of quickly, places are not counted at.
@@ -127,21 +130,27 @@ fn places(estimate: &v1::EstimateScopeResponse, added: &Added) -> usize {
 }
 
 /// What probes would take, where that is over the budget or, without samples to hold it against, may be.
-fn over_budget(estimate: &v1::EstimateScopeResponse, added: &Added, has_budget: bool) -> Option<String> {
-    let mut warnings = estimate.warnings.iter();
-    let warning = warnings.find(|warning| warning.contains(OVER_BUDGET)).cloned();
+fn over_budget(estimate: &v1::EstimateScopeResponse, added: &Added, has_budget: bool) -> Option<CostOfEdit> {
+    let warning = Some(estimate.over_budget.clone()).filter(|warning| !warning.is_empty());
+    let over_budget = warning.is_some();
     let cost = cost_cores(estimate);
     let is_unknown = has_budget && estimate.samples.is_none() && cost.known > ALWAYS_ALLOWED;
     let over =
         warning.or_else(|| is_unknown.then(|| format!("the probes would take {}", cost.in_words())))?;
-    Some(format!("{}; {over}", places_in_words(places(estimate, added))))
+    Some(CostOfEdit {
+        words: format!("{}; {over}", places_in_words(places(estimate, added))),
+        over_budget,
+    })
 }
 
 /// How many places there are, where these are many.
-fn at_many(estimate: &v1::EstimateScopeResponse, added: &Added, many: usize) -> Option<String> {
+fn at_many(estimate: &v1::EstimateScopeResponse, added: &Added, many: usize) -> Option<CostOfEdit> {
     let places = places(estimate, added);
     let share = share_of_target(estimate).map(|words| format!(", {words}"));
-    (places > many).then(|| places_in_words(places) + &share.unwrap_or_default())
+    (places > many).then(|| CostOfEdit {
+        words: places_in_words(places) + &share.unwrap_or_default(),
+        over_budget: false,
+    })
 }
 
 #[cfg(test)]
@@ -160,7 +169,7 @@ mod tests {
         assert_eq!(added("f", "f["), None, "the edit says what is wrong");
     }
 
-    fn estimate(places: usize, warnings: &[&str]) -> v1::EstimateScopeResponse {
+    fn estimate(places: usize, over_budget: &str) -> v1::EstimateScopeResponse {
         let step = |places| v1::EstimatedStep {
             places: vec![
                 v1::EstimatedPlace {
@@ -175,7 +184,7 @@ mod tests {
         v1::EstimateScopeResponse {
             // The first is there already.
             steps: vec![step(1000), step(places)],
-            warnings: warnings.iter().map(|&warning| warning.to_owned()).collect(),
+            over_budget: over_budget.to_owned(),
             ..v1::EstimateScopeResponse::default()
         }
     }
@@ -186,16 +195,20 @@ mod tests {
             let added = Added(vec![1]);
             over_budget(estimate, &added, true).or_else(|| at_many(estimate, &added, MANY))
         };
-        let costly_of = |places, warnings: &[&str]| costly(&estimate(places, warnings));
-        assert_eq!(costly_of(MANY, &["the entry of g is single-stepped"]), None);
-        assert_eq!(costly_of(4096, &[]).unwrap(), "4,096 places");
-        let over = format!("the probes would take 66%, {OVER_BUDGET} 3%");
+        let costly_of = |places, over: &str| costly(&estimate(places, over));
+        assert_eq!(costly_of(MANY, ""), None);
+        let cost = |words: &str, over_budget| CostOfEdit {
+            words: words.to_owned(),
+            over_budget,
+        };
+        assert_eq!(costly_of(4096, "").unwrap(), cost("4,096 places", false));
+        let over = "the probes would take 66%, over the budget of 3%";
         assert_eq!(
-            costly_of(1, &["another", &over]).unwrap(),
-            format!("1 place; {over}")
+            costly_of(1, over).unwrap(),
+            cost(&format!("1 place; {over}"), true)
         );
 
-        let mut known = estimate(3000, &[]);
+        let mut known = estimate(3000, "");
         let tenth = prost_types::Duration {
             seconds: 0,
             nanos: 100_000_000,
@@ -208,7 +221,7 @@ mod tests {
         });
         // 4,000 places, each 100 times a second, a microsecond each: 0.4 cores beside one.
         assert_eq!(
-            costly(&known).unwrap(),
+            costly(&known).unwrap().words,
             "3,000 places, about 28.6% of the target's CPU time"
         );
     }
@@ -216,7 +229,7 @@ mod tests {
     #[test]
     fn what_the_probes_take_is_asked_about_where_no_samples_hold_it_against_the_budget() {
         let added = Added(vec![1]);
-        let mut counted = estimate(1, &[]);
+        let mut counted = estimate(1, "");
         counted.steps.remove(0);
         counted.steps.insert(0, v1::EstimatedStep::default());
         let asked = |estimate: &v1::EstimateScopeResponse| over_budget(estimate, &added, true);
@@ -229,7 +242,7 @@ mod tests {
         assert_eq!(asked(&counted), None);
         counted.steps[1].places[0].hits = Some(12_000);
         assert_eq!(
-            asked(&counted).unwrap(),
+            asked(&counted).unwrap().words,
             "1 place; the probes would take about 12.0% of a core"
         );
         // A step of the kernel, of which it is not known what its probes cost.
@@ -238,7 +251,7 @@ mod tests {
             ..v1::EstimatedPlace::default()
         });
         assert_eq!(
-            asked(&counted).unwrap(),
+            asked(&counted).unwrap().words,
             "1 place; the probes would take at least 12.0% of a core"
         );
         assert_eq!(over_budget(&counted, &added, false), None, "it has no budget");

@@ -4,7 +4,7 @@ use profiler_proto::v1;
 use profiler_scope::{Place, parse};
 
 use crate::{
-    cli::exit::{ExitStatus, Failure},
+    cli::exit::Failure,
     connect::Connection,
     render::escape::terminal,
     tui::{
@@ -34,10 +34,7 @@ pub async fn source(
         .await?
         .into_iter()
         .next()
-        .ok_or_else(|| Failure {
-            status: ExitStatus::NotFound,
-            message: format!("No function or line matches `{}`.", terminal(place)),
-        })
+        .ok_or_else(|| Failure::not_found(format!("No function or line matches `{}`.", terminal(place))))
 }
 
 /// The values that can be read at the last step of a scope, so many at most.

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     data::{AsideOf, ProcessRow},
-    lens::{Effect, FlameView, Suggestion, Target, Wanted},
+    lens::{CostOfEdit, Effect, FlameView, Suggestion, Target, Wanted},
     processes::Usage,
 };
 use crate::{
@@ -114,8 +114,8 @@ pub enum What {
 pub struct Costly {
     /// The scope.
     pub wanted: String,
-    /// What is costly about it, in a clause.
-    pub why: String,
+    /// What is costly about it.
+    pub cost: CostOfEdit,
     /// The scope as it still is.
     pub scope: String,
 }

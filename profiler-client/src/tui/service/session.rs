@@ -183,10 +183,10 @@ impl Edits {
     async fn costly(&mut self, edit: &Edit) -> Option<Costly> {
         let Edit::Set(wanted) = edit else { return None };
         let scope = self.scope.borrow().clone();
-        let why = self.costs.as_mut()?.of(&scope, wanted).await?;
+        let cost = self.costs.as_mut()?.of(&scope, wanted).await?;
         Some(Costly {
             wanted: wanted.clone(),
-            why,
+            cost,
             scope,
         })
     }

@@ -12,7 +12,6 @@ use crate::{
         data::Data,
         lens::{Input, Lens, Pane, Purpose, Recorded, Target, path},
     },
-    watch::END_OF_RECORDING,
 };
 
 /// A step and what is known of it.
@@ -95,8 +94,8 @@ fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
     let mut line = Line::of(Style::Strong, "profiler ").and(Style::Plain, target);
     let ended = data.ended.as_ref();
     // What a recording's part shows has come to its end as soon as it is there.
-    if let Some(why) = ended.filter(|why| !(lens.is_of_recording() && *why == END_OF_RECORDING)) {
-        line = line.and(Style::Warning, format!("  ended: {}", terminal(why)));
+    if let Some(end) = ended.filter(|end| !end.is_of_recording()) {
+        line = line.and(Style::Warning, format!("  ended: {}", terminal(&end.reason)));
     } else if lens.attaching {
         line = line.and(Style::Warning, "  attaching …");
     } else if lens.is_editing() {
@@ -231,7 +230,7 @@ fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> 
         let calls: f64 = functions().map(|function| function.since_start.count).sum();
         // The rate of what was taken off falls to nothing, and says nothing of the calls.
         let mut on = functions()
-            .filter(|function| function.taken_off.is_empty())
+            .filter(|function| function.taken_off.is_none())
             .peekable();
         if on.peek().is_none() {
             return Some(format!("{} calls, until taken off", units::number(calls)));

@@ -172,22 +172,22 @@ fn probes(page: &mut Page<'_>, lens: &Lens, data: &Data, room: usize) {
 /// Why the probes of the selected function were taken off, in lines of the screen; none where they are on, or that is said above all panes.
 fn why_selected_is_off(lens: &Lens, data: &Data, columns: usize) -> Vec<String> {
     let functions = data.latency.functions.iter();
-    let taken_off = functions.filter(|(_, function)| !function.taken_off.is_empty());
+    let taken_off = functions.filter_map(|(id, function)| Some((id, function, function.taken_off.as_ref()?)));
     // Above all panes stands that of the first.
     let mut others = taken_off.skip(1);
     let is_selected = |id: &u32| matches!(lens.selection(), Some(Item::Probed(selected)) if selected == id);
-    let Some((_, function)) = others.find(|(id, _)| is_selected(id)) else {
+    let Some((_, function, why)) = others.find(|(id, ..)| is_selected(id)) else {
         return Vec::new();
     };
     let name = text::name(&function.function);
-    let words = format!("{name} was taken off: {}", terminal(&function.taken_off));
+    let words = format!("{name} was taken off: {}", terminal(&why.reason));
     let lines = in_words(&words, columns.saturating_sub(4)).into_iter();
     lines.map(|line| format!("  {line}")).collect()
 }
 
 /// What the probes of a function cost; of one whose probes are gone, nothing that changes with the time since.
 fn probe(function: &FunctionState) -> Line {
-    let is_on = function.taken_off.is_empty();
+    let is_on = function.taken_off.is_none();
     let now = |words: String| if is_on { words } else { "-".to_owned() };
     let line = Line::of(
         Style::Plain,

@@ -109,14 +109,16 @@ fn probes_gone(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         return page.paragraph(Style::Warning, &words);
     }
     let of_hits = data.hits.ended.as_ref().filter(|_| lens.pane == Pane::Hits);
-    let of_hits = of_hits.map(|why| format!("no more hits come: {why}"));
+    let of_hits = of_hits.map(|end| format!("no more hits come: {}", end.reason));
     // Each pane with a session of its own says what became of that.
     let of_aside = data
         .aside
         .ended
         .as_ref()
         .filter(|_| data.aside.of.pane == lens.pane);
-    let why = of_hits.or_else(|| data.taken_off()).or_else(|| of_aside.cloned());
+    let why = of_hits
+        .or_else(|| data.taken_off())
+        .or_else(|| of_aside.map(|end| end.reason.clone()));
     let Some(why) = why else {
         return;
     };

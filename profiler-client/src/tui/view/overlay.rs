@@ -1,6 +1,5 @@
 //! What is drawn over the screen: all keys, the command line, suggestions, what went wrong.
 
-use profiler_daemon::session::OVER_BUDGET;
 use ratatui::{
     layout::Rect,
     widgets::{Block, Clear, Widget},
@@ -115,7 +114,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 /// What is asked before an edit is done that is costly.
 fn question(lens: &Lens, costly: &Costly) -> String {
     let keeps = match lens.target {
-        Some(Target::Pid(_) | Target::Exe(_)) if costly.why().contains(OVER_BUDGET) => {
+        Some(Target::Pid(_) | Target::Exe(_)) if costly.cost().over_budget => {
             ", K keeps it whatever it costs"
         }
         _ => "",
@@ -123,7 +122,7 @@ fn question(lens: &Lens, costly: &Costly) -> String {
     format!(
         "{}: {}.\nEnter attaches it{keeps}, e edits it, Esc leaves it.",
         terminal(costly.scope()),
-        costly.why(),
+        costly.cost().words,
     )
 }
 

@@ -14,10 +14,13 @@ use super::{
 };
 use crate::cli::{args::RecordedTime, exit::Failure};
 use crate::render::units;
-use crate::state::lines::{LineKey, LineTime};
+use crate::state::{
+    end::End,
+    lines::{LineKey, LineTime},
+};
 use crate::tui::{
     data::{AsideOf, Data, Hits, StepCount},
-    lens::{Action, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
+    lens::{Action, CostOfEdit, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
     sample,
     service::{Incoming, What},
     taken,
@@ -130,18 +133,21 @@ fn commands_have_the_programs_name_first_and_the_selected_one_its_folders() {
 fn what_a_costly_step_would_cost_is_asked_about() {
     let data = sample::busy();
     let mut lens = lens(Pane::Latency, "handle\x1b");
-    let over = profiler_daemon::session::OVER_BUDGET;
-    let ask = |lens: &mut Lens, why: &str| {
+    let ask = |lens: &mut Lens, words: &str, over_budget: bool| {
         let action = Action::Costly {
             wanted: "handle\x1b".to_owned(),
-            why: why.to_owned(),
+            cost: CostOfEdit {
+                words: words.to_owned(),
+                over_budget,
+            },
             scope: String::new(),
         };
         update(lens, action, &data);
     };
     ask(
         &mut lens,
-        &format!("1 place; the probes would take 66% of the target's CPU time, {over} 3%"),
+        "1 place; the probes would take 66% of the target's CPU time, over the budget of 3%",
+        true,
     );
     says(
         &text(&lens, &data),
@@ -150,7 +156,11 @@ fn what_a_costly_step_would_cost_is_asked_about() {
             "Enter attaches it, K keeps it whatever it costs, e edits it, Esc leaves it.",
         ],
     );
-    ask(&mut lens, "4,096 places, about 1% of the target's CPU time");
+    ask(
+        &mut lens,
+        "4,096 places, about 1% of the target's CPU time",
+        false,
+    );
     let many = text(&lens, &data);
     says(&many, &["Enter attaches it, e edits it, Esc leaves it."]);
     assert!(!many.contains("K keeps"), "{many}");
@@ -617,7 +627,7 @@ fn where_no_hit_comes_for_a_while_it_is_said_why_that_may_be() {
         &["The place was not reached in such calls so far"],
     );
     let mut ended = data;
-    ended.ended = Some("the target exited".to_owned());
+    ended.ended = Some(End::other("the target exited"));
     let words = shown(&ended);
     says(
         &words,
@@ -692,17 +702,28 @@ fn hits_that_came_and_are_not_shown_are_said_with_what_became_of_them() {
 
 #[test]
 fn the_end_of_the_hits_own_session_is_not_that_of_the_one_on_the_screen() {
-    let over = profiler_daemon::session::OVER_BUDGET;
     let mut data = sample::busy();
-    let last = |reason: &str| {
+    let last = |cause: v1::EndCause, reason: &str| {
         What::Hits(Incoming::Message(Box::new(v1::WatchTraceResponse {
-            seq: 1,
-            r#final: true,
-            final_reason: reason.to_owned(),
+            info: Some(v1::StreamInfo {
+                seq: 1,
+                end: Some(v1::StreamEnd {
+                    cause: cause.into(),
+                    reason: reason.to_owned(),
+                    signal: 0,
+                }),
+                ..v1::StreamInfo::default()
+            }),
             ..v1::WatchTraceResponse::default()
         })))
     };
-    let action = taken::take(&mut data, last(&format!("its probes took 14%, {over} 3%.")));
+    let action = taken::take(
+        &mut data,
+        last(
+            v1::EndCause::Budget,
+            "its probes took 14%, over the budget of 3%.",
+        ),
+    );
     assert_eq!(action, None);
     assert!(!data.is_over());
     says(
@@ -715,10 +736,16 @@ fn the_end_of_the_hits_own_session_is_not_that_of_the_one_on_the_screen() {
     assert_eq!(data.hits.ended, None, "they begin anew");
     // Where the target ended, that is said once.
     let reason = "process 4211 (server) ended";
-    taken::take(&mut data, last(reason));
+    taken::take(&mut data, last(v1::EndCause::Target, reason));
     let of_stacks = v1::WatchFlameResponse {
-        r#final: true,
-        final_reason: reason.to_owned(),
+        info: Some(v1::StreamInfo {
+            end: Some(v1::StreamEnd {
+                cause: v1::EndCause::Target.into(),
+                reason: reason.to_owned(),
+                signal: 0,
+            }),
+            ..v1::StreamInfo::default()
+        }),
         ..v1::WatchFlameResponse::default()
     };
     taken::take(&mut data, What::Flame(Incoming::Message(Box::new(of_stacks))));
@@ -727,14 +754,17 @@ fn the_end_of_the_hits_own_session_is_not_that_of_the_one_on_the_screen() {
     assert_eq!(shown.matches(reason).count(), 1, "{shown}");
     // A recording's hits are all there.
     let mut recorded = sample::busy();
-    taken::take(&mut recorded, last(crate::watch::END_OF_RECORDING));
+    taken::take(
+        &mut recorded,
+        last(v1::EndCause::Recording, "the end of the recording"),
+    );
     assert_eq!((recorded.hits.ended, recorded.ended), (None, None));
 }
 
 #[test]
 fn no_other_values_are_asked_for_once_the_session_has_ended() {
     let mut data = sample::busy();
-    data.ended = Some("the target exited".to_owned());
+    data.ended = Some(End::other("the target exited"));
     let mut lens = lens(Pane::Hits, SLOW);
     update(&mut lens, Action::EditPrint, &data);
     assert!(lens.input.is_none());
@@ -847,8 +877,11 @@ fn how_near_probes_are_to_their_budget_is_said() {
 fn a_scope_that_was_left_is_said_until_another_is_looked_at() {
     let data = sample::busy();
     let mut lens = lens(Pane::Top, "handle");
-    let why = format!("its probes took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
-    update(&mut lens, Action::Ended { reason: why }, &data);
+    let end = End {
+        cause: v1::EndCause::Budget,
+        reason: "its probes took 9%, over the budget of 3%".to_owned(),
+    };
+    update(&mut lens, Action::Ended(end), &data);
     let attached = |scope: &str| Action::Attached {
         scope: scope.to_owned(),
     };
@@ -892,12 +925,20 @@ fn findings_have_the_text_of_their_line() {
     says(&shown, &["server.cc:13!else   if (n > 100)"]);
 }
 
+fn over_budget(reason: &str) -> Option<v1::TakenOff> {
+    Some(v1::TakenOff {
+        reason: reason.to_owned(),
+        over_budget: true,
+    })
+}
+
 #[test]
 fn what_was_taken_off_has_the_cost_of_that_moment() {
-    let over = profiler_daemon::session::OVER_BUDGET;
     let mut data = sample::busy();
     let function = data.latency.functions.get_mut(&1).unwrap();
-    function.taken_off = format!("20,000 calls a second took 14% of the target's CPU time, {over} 3%");
+    function.taken_off = over_budget(&format!(
+        "20,000 calls a second took 14% of the target's CPU time, over the budget of 3%"
+    ));
     // The window forgets the calls of before.
     function.window.rate_hz = 3.0;
     data.latency.scope = SLOW.to_owned();
@@ -913,14 +954,16 @@ fn what_was_taken_off_has_the_cost_of_that_moment() {
     assert!(!shown.contains("3/s"), "{shown}");
     // Of several, the rate is that of those that are on.
     let mut on = data.latency.functions[&1].clone();
-    on.taken_off = String::new();
+    on.taken_off = None;
     on.window.rate_hz = 70.0;
     data.latency.functions.insert(3, on);
     says(&text(&lens(Pane::Losses, SLOW), &data), &["4,000 calls, 70/s"]);
     // The selected one says its own reason.
     let mut other = data.latency.functions[&1].clone();
     other.function.name = "parse".to_owned();
-    other.taken_off = format!("9,000 calls a second took 5% of the target's CPU time, {over} 3%");
+    other.taken_off = over_budget(&format!(
+        "9,000 calls a second took 5% of the target's CPU time, over the budget of 3%"
+    ));
     data.latency.functions.insert(2, other);
     let mut lens = lens(Pane::Losses, SLOW);
     lens.select(crate::tui::lens::Item::Probed(2));
@@ -1010,7 +1053,7 @@ fn all_losses_are_in_reach_below_the_warnings_and_the_selected_one_is_explained(
 #[test]
 fn what_does_not_fit_at_the_edges_of_the_screen_is_not_cut_in_a_word() {
     let mut data = sample::lossy();
-    data.ended = Some("The daemon is gone: transport error".to_owned());
+    data.ended = Some(End::other("The daemon is gone: transport error"));
     let shown = text(&lens(Pane::Top, SLOW), &data);
     let heading = shown.lines().next().unwrap_or_default();
     assert!(heading.ends_with("transport error  ! L"), "{heading}");
@@ -1219,7 +1262,10 @@ fn nothing_is_said_to_be_nothing() {
 #[test]
 fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
     let mut data = sample::busy();
-    data.ended = Some("the end of the recording".to_owned());
+    data.ended = Some(End {
+        cause: v1::EndCause::Recording,
+        reason: "the end of the recording".to_owned(),
+    });
     data.session = Some(Arc::new(v1::Session {
         recorded: Some(prost_types::Duration {
             seconds: 90,
@@ -1244,7 +1290,7 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
     for absent in ["ended:", "sessions"] {
         assert!(!shown.contains(absent), "{absent} is in\n{shown}");
     }
-    data.ended = Some("the scope was changed 3 s into the recording".to_owned());
+    data.ended = Some(End::other("the scope was changed 3 s into the recording"));
     says(&text(&lens, &data), &["ended: the scope was changed"]);
     // The window is of the end alone.
     let function = data.latency.functions.get_mut(&1).unwrap();
@@ -1268,7 +1314,7 @@ fn a_profile_of_another_tool_is_shown_as_stacks_and_nothing_is_said_of_calls() {
 #[test]
 fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
     let mut data = sample::lossy();
-    data.ended = Some("the target exited\x1b[2J".to_owned());
+    data.ended = Some(End::other("the target exited\x1b[2J"));
     data.settle(&Lens::default());
     for pane in Pane::ALL {
         let mut lens = lens(pane, SLOW);
@@ -1302,7 +1348,7 @@ fn once_the_target_has_ended_panes_keep_their_last_pictures_and_others_name_thos
     taken::take(&mut data, aside(Pane::Syscalls, "handle"));
     taken::take(&mut data, What::HitsBegin(SLOW.to_owned()));
     data.hits.rows = whole.hits.rows;
-    data.ended = Some("the target exited".to_owned());
+    data.ended = Some(End::other("the target exited"));
     let shown = |data: &Data, pane| text(&lens(pane, SLOW), data);
     says(
         &shown(&data, Pane::Syscalls),
@@ -1354,7 +1400,7 @@ fn once_the_target_has_ended_panes_keep_their_last_pictures_and_others_name_thos
 #[test]
 fn why_a_pane_has_nothing_stays_true_when_the_session_has_ended() {
     let ended = |mut data: Data| {
-        data.ended = Some("the target exited".to_owned());
+        data.ended = Some(End::other("the target exited"));
         data
     };
     let mut left_out = ended(sample::busy());
@@ -1397,7 +1443,7 @@ fn why_a_pane_has_nothing_stays_true_when_the_session_has_ended() {
 #[test]
 fn the_source_that_was_shown_stays_when_the_session_has_ended_and_is_no_other_functions() {
     let mut data = sample::busy();
-    data.ended = Some("the target exited".to_owned());
+    data.ended = Some(End::other("the target exited"));
     let gone = |place: &str| What::Source(place.to_owned(), Err(Failure::failed("process 4211 is gone")));
     let shown = |data: &Data, function: &str| {
         let mut lens = lens(Pane::Source, SLOW);
@@ -1419,7 +1465,7 @@ fn the_source_that_was_shown_stays_when_the_session_has_ended_and_is_no_other_fu
     assert!(named("handle") && !named("parse"));
     // What there is no source of says why.
     let mut without = sample::empty();
-    without.ended = Some("the target exited".to_owned());
+    without.ended = Some(End::other("the target exited"));
     taken::take(&mut without, gone("handle"));
     says(&shown(&without, "handle"), &["process 4211 is gone"]);
 }
@@ -1470,9 +1516,9 @@ fn situations() -> Vec<Situation> {
     missing.source = None;
     missing.source_failure = Some("There is no debug information of server.".to_owned());
     let mut ended = sample::lossy();
-    ended.ended = Some("the target exited".to_owned());
+    ended.ended = Some(End::other("the target exited"));
     let mut gone = sample::busy();
-    gone.ended = Some("The daemon is gone: transport error".to_owned());
+    gone.ended = Some(End::other("The daemon is gone: transport error"));
     let of = |name, data| Situation {
         name,
         data,

@@ -18,7 +18,9 @@ use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
 
 use super::file::Placed;
-use crate::{cli::request::Keep, render::units, tui::lens::message::MAX_BYTES as MAX_LENS_BYTES};
+use crate::{
+    cli::request::Keep, render::units, tui::lens::message::MAX_BYTES as MAX_LENS_BYTES, watch::Message as _,
+};
 
 /// A chunk is written when it holds this much, unfolded.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -265,7 +267,7 @@ impl Recorder {
         message
             .encode_length_delimited(&mut self.content)
             .map_err(io::Error::other)?;
-        if is_long || message.r#final || self.content.len() >= CHUNK_BYTES {
+        if is_long || message.is_final() || self.content.len() >= CHUNK_BYTES {
             self.flush()?;
         }
         Ok(())
@@ -273,7 +275,8 @@ impl Recorder {
 
     /// Drops what a message tells one by one; each kind is counted as those are that the daemon drops.
     fn drop_records(&mut self, message: &mut v1::WatchRecordsResponse) {
-        message.dropped += (message.records.len() + message.hits.len()) as u64;
+        let dropped = (message.records.len() + message.hits.len()) as u64;
+        message.info.get_or_insert_default().dropped += dropped;
         message.records.clear();
         message.hits.clear();
         let calls = message.syscalls.drain(..).flat_map(|turn| turn.calls);
@@ -299,7 +302,7 @@ impl Recorder {
             .counted
             .iter_mut()
             .flat_map(|counted| &mut counted.buckets);
-        buckets.for_each(|bucket| bucket.dropped += self.lost_buckets);
+        buckets.for_each(|bucket| bucket.info.get_or_insert_default().dropped += self.lost_buckets);
     }
 
     fn count(&mut self, message: &v1::WatchRecordsResponse) {
@@ -330,7 +333,8 @@ impl Recorder {
         }
         let lost = [WAITS_DROPPED, CALLS_DROPPED, OUTSIDE_DROPPED, AT_EVENTS_DROPPED];
         let lost = lost.map(|name| message.counters.get(name));
-        self.dropped += message.dropped + lost.into_iter().flatten().sum::<u64>();
+        self.dropped +=
+            message.info.as_ref().map_or(0, |info| info.dropped) + lost.into_iter().flatten().sum::<u64>();
         self.taken.to_ns = message.to_ns;
     }
 

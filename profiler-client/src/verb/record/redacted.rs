@@ -80,7 +80,9 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             frame.function = format!("process #{}", frame.id);
         }
     }
-    message.final_reason = reason(&message.final_reason);
+    if let Some(end) = message.info.as_mut().and_then(|info| info.end.as_mut()) {
+        end.reason = reason(&end.reason);
+    }
     Ok(())
 }
 
@@ -231,6 +233,14 @@ mod tests {
             ..Default::default()
         };
         let mut message = v1::WatchRecordsResponse {
+            info: Some(v1::StreamInfo {
+                end: Some(v1::StreamEnd {
+                    cause: v1::EndCause::Other.into(),
+                    reason: "`parse@\"secret/a.c\":3` was taken off: /home/secret/bin/server".to_owned(),
+                    signal: 0,
+                }),
+                ..v1::StreamInfo::default()
+            }),
             scope: Some(v1::RecordedScope {
                 text: "handle/\"/home/secret/src/a.c\":3".to_owned(),
                 steps: vec![step("handle", function), step("parse@\"secret/a.c\":3", call)],
@@ -277,7 +287,6 @@ mod tests {
                 thread_frame: 2,
                 process_frame: 3,
             }],
-            final_reason: "`parse@\"secret/a.c\":3` was taken off: /home/secret/bin/server".to_owned(),
             ..Default::default()
         };
         redact(&mut message).unwrap();

@@ -12,7 +12,7 @@ use profiler_proto::v1::{self, record::Record};
 use super::{MAX_ENTRIES, MAX_MOMENTS, SpanKey, Summaries, Thread, forget_ended, sums::Sums, threads};
 use crate::{
     kernel::Activity,
-    recording::{columns::ColumnWriter, decode},
+    recording::{columns::ColumnWriter, decode, older},
     rpc::{histogram, records::after},
     session::summed_steps,
 };
@@ -96,7 +96,7 @@ impl Minute {
         // What a newer version records cannot be summed up.
         let is_known = |record: &v1::Record| record.record.is_some();
         if !message.records.iter().all(is_known)
-            || message.dropped > 0
+            || older::dropped(message) > 0
             || self.sums.is_empty()
             || self.moments.len() >= MAX_MOMENTS
         {
@@ -110,7 +110,10 @@ impl Minute {
             let sum = self.told.counters.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
-        self.told.cost = message.cost;
+        self.told.info = Some(v1::StreamInfo {
+            cost: older::info(message).cost,
+            ..Default::default()
+        });
         self.told.to_ns = message.to_ns;
         self.last_ns = message.from_ns;
         if self.usual_ns == 0 {

@@ -5,7 +5,7 @@ use crate::{
     kernel::{OffCpu, Times},
     session::{
         cost::monotonic_ns,
-        ending::Ending,
+        ending::{EndCause, Ending},
         error::SessionError,
         name::SessionName,
         refusal::kernel_refusal,
@@ -127,7 +127,7 @@ impl Owner {
             }
         }
         for (name, reason) in over {
-            self.end_session(&name, &Ending::other(reason));
+            self.end_session(&name, &Ending::of(EndCause::Budget, reason));
         }
     }
 
@@ -171,7 +171,7 @@ impl Owner {
             if let Some(ending) = session.target_ended(&mut running.engine) {
                 over.push((name.clone(), ending));
             } else if session.lease_is_over(now_ns) {
-                over.push((name.clone(), Ending::other("its lease ran out")));
+                over.push((name.clone(), Ending::of(EndCause::Lease, "its lease ran out")));
             }
         }
         for (name, ending) in over {

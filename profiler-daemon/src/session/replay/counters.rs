@@ -105,7 +105,7 @@ pub fn timeline(
         })
         .map_err(|error| unreadable(&error))?;
     let reason = end_of_part(begin_ns, edited_ns, missing_ns);
-    taken.end(&begun.scope.into(), &Ending::other(reason))
+    taken.end(&begun.scope.into(), &Ending::of_recording(reason))
 }
 
 /// The recorded counters that are asked for.

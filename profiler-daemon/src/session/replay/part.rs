@@ -2,7 +2,7 @@
 
 use profiler_aggregate::{latency::AgeConfig, slots::WindowConfig};
 
-use super::super::records::RecordedScope;
+use super::super::{ending::END_OF_RECORDING, records::RecordedScope};
 use crate::recording::Batch;
 
 /// A part of a recording's time.
@@ -46,9 +46,6 @@ impl Batch {
 /// So long after it happened, a hit, a wait or a bucket of counters may be told.
 pub const LATE_NS: u64 = 2_000_000_000;
 
-/// Why the last picture of a recording is the last.
-const END: &str = "the end of the recording";
-
 /// Why nothing more of a part is shown: its end or a change of the scope, and how much of it is missing.
 pub fn end_of_part(begin_ns: u64, edited_ns: Option<u64>, missing_ns: u64) -> String {
     let mut reason = match edited_ns {
@@ -58,7 +55,7 @@ pub fn end_of_part(begin_ns: u64, edited_ns: Option<u64>, missing_ns: u64) -> St
                 "the scope was changed {at} s into the recording, and only the time before is shown; for the rest: --time {at}s.."
             )
         }
-        None => END.to_owned(),
+        None => END_OF_RECORDING.to_owned(),
     };
     if missing_ns > 0 {
         let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));

@@ -222,7 +222,7 @@ impl Played {
         };
         picture.window_ns = picture.watched_ns;
         picture.threshold_ns = slowest.spans.recorded_from_ns(now_ns);
-        picture.ended = Some(Ending::other(self.end_of_slowest(&slowest, &picture)));
+        picture.ended = Some(Ending::of_recording(self.end_of_slowest(&slowest, &picture)));
         picture.thread_names = Some(self.names_of(&picture.spans));
         Ok(watchers::single(picture.of_stream(request)))
     }

@@ -272,7 +272,7 @@ impl Playing<'_> {
             watched_ns: turns.watched_ns,
             lost,
             cost: taken.cost,
-            ended: Some(Ending::other(ended.concat())),
+            ended: Some(Ending::of_recording(ended.concat())),
         };
         Ok(watchers::single(picture))
     }

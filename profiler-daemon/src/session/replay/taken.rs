@@ -136,6 +136,6 @@ impl Taken {
 
     /// Why nothing more is shown.
     pub fn ending(&self, begin_ns: u64) -> Ending {
-        Ending::other(end_of_part(begin_ns, self.edited_ns, self.missing_ns))
+        Ending::of_recording(end_of_part(begin_ns, self.edited_ns, self.missing_ns))
     }
 }

@@ -12,7 +12,7 @@ use super::{
         functions::{Function, Key, key},
         picture::{ExitMethod, SiteInfo},
         probed_code::{CHANGED, ChangedCode, ProbedCode},
-        steps::{RunningStep, taken_off},
+        steps::{OffCause, RunningStep, TakenOff, taken_off},
     },
     Session,
 };
@@ -58,9 +58,9 @@ enum Part {
 #[derive(Default)]
 struct Verdict {
     /// Functions to be taken off, by step and number, each with the reason.
-    functions: BTreeMap<usize, HashMap<u32, String>>,
+    functions: BTreeMap<usize, HashMap<u32, TakenOff>>,
     /// Steps of which all goes, by their numbers, each with the reason.
-    steps: BTreeMap<usize, String>,
+    steps: BTreeMap<usize, TakenOff>,
     /// Places at which it is looked for what slow calls do, by the numbers of their features, each with the reason.
     explained: HashMap<usize, String>,
     /// Why those at allocators go, if they do.
@@ -217,11 +217,11 @@ impl Session {
             for function in functions {
                 verdict.reasons.push(taken_off(&function.info.name, CHANGED));
                 let functions = verdict.functions.entry(number).or_default();
-                functions.insert(function.id, CHANGED.to_owned());
+                functions.insert(function.id, changed_code());
             }
             if here.iter().any(|code| code.function.is_none()) {
                 verdict.reasons.push(taken_off(&step.step.to_string(), CHANGED));
-                verdict.steps.insert(number, CHANGED.to_owned());
+                verdict.steps.insert(number, changed_code());
             }
         }
         if verdict.reasons.is_empty() {
@@ -246,8 +246,8 @@ impl Session {
                 ));
             }
         }
-        for (number, reason) in verdict.steps {
-            self.steps.take_off_step(engine, number, reason);
+        for (number, why) in verdict.steps {
+            self.steps.take_off_step(engine, number, why);
         }
         if let Some(explain) = &mut self.explain
             && !verdict.explained.is_empty()
@@ -385,7 +385,8 @@ impl Session {
                     };
                     let reason = reason("calls", costly, excess.allowed);
                     verdict.reasons.push(taken_off(&function.info.name, &reason));
-                    verdict.functions.entry(step).or_default().insert(id, reason);
+                    let functions = verdict.functions.entry(step).or_default();
+                    functions.insert(id, too_costly(reason));
                 }
                 // They are in no scope: taken off with the rest of their files.
                 Part::Leftovers(step) => {
@@ -397,7 +398,7 @@ impl Session {
                     };
                     let reason = reason("hits", costly, excess.allowed);
                     verdict.reasons.push(taken_off(&step.step.to_string(), &reason));
-                    verdict.steps.insert(number, reason);
+                    verdict.steps.insert(number, too_costly(reason));
                 }
                 Part::Explained(feature) => {
                     let place = self.explain.as_ref().and_then(|explain| explain.place(feature));
@@ -419,7 +420,7 @@ impl Session {
 
     /// Whether a step has nothing left then.
     fn ends_by(&self, verdict: &Verdict) -> bool {
-        let has_nothing = |(number, gone): (&usize, &HashMap<u32, String>)| {
+        let has_nothing = |(number, gone): (&usize, &HashMap<u32, TakenOff>)| {
             let stays = |step: &RunningStep| {
                 let mut functions = step.functions.iter();
                 functions.any(|function| !function.is_taken_off() && !gone.contains_key(&function.id))
@@ -450,6 +451,20 @@ fn reached_in(step: &RunningStep) -> fn(&Engine, ProbeId) -> u64 {
 /// The same at a line, of which conditions on values are decided after it was counted.
 fn line_reached(engine: &Engine, probe: ProbeId) -> u64 {
     engine.hit_counts(probe).reached + engine.probe_counts(probe).outside
+}
+
+fn too_costly(reason: String) -> TakenOff {
+    TakenOff {
+        cause: OffCause::Cost,
+        reason: reason.into(),
+    }
+}
+
+fn changed_code() -> TakenOff {
+    TakenOff {
+        cause: OffCause::ChangedCode,
+        reason: CHANGED.into(),
+    }
 }
 
 fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {

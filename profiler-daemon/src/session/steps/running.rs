@@ -15,10 +15,10 @@ use super::{
         lines::{Printed, Shown, TracedPlace},
         picture::{ExitMethod, SiteInfo},
         prepare::PreparedFile,
-        probed_code::{CHANGED, ProbedCode},
+        probed_code::ProbedCode,
     },
     attach::Fresh,
-    take_off::{GIVEN_UP, taken_off},
+    take_off::{GIVEN_UP, OffCause, TakenOff, taken_off},
 };
 use crate::kernel::{Attachment, Gate};
 
@@ -79,7 +79,7 @@ pub struct RunningStep {
     /// What it opens, where a step follows.
     pub(super) gate: Option<Gate>,
     /// Why all its probes were taken off the target, if they were.
-    pub(super) taken_off: Option<String>,
+    pub(super) taken_off: Option<TakenOff>,
     /// The code that its probes are in.
     pub(super) code: Vec<Arc<ProbedCode>>,
 }
@@ -112,14 +112,12 @@ impl RunningStep {
 
     /// How many of these are, as their code was changed.
     pub fn changed(&self) -> u64 {
-        if let Some(reason) = &self.taken_off {
-            return u64::from(reason.starts_with(CHANGED));
+        let is_changed = |why: &TakenOff| why.cause == OffCause::ChangedCode;
+        if let Some(why) = &self.taken_off {
+            return u64::from(is_changed(why));
         }
         let reasons = self.functions.iter().filter_map(Function::taken_off);
-        reasons
-            .filter(|reason| reason.starts_with(CHANGED))
-            .map(|_| 1)
-            .sum()
+        reasons.filter(|why| is_changed(why)).map(|_| 1).sum()
     }
 
     /// The code that it still has probes in.
@@ -164,10 +162,10 @@ impl RunningStep {
         let given_up = self.spans.iter().any(|spans| spans.is_given_up);
         let given_up = given_up.then(|| GIVEN_UP.to_owned());
         let all = self.taken_off.iter();
-        let all = all.map(|reason| taken_off(&self.step.to_string(), reason));
+        let all = all.map(|why| taken_off(&self.step.to_string(), &why.reason));
         let functions = self.functions.iter().filter_map(|function| {
-            let reason = function.taken_off()?;
-            Some(taken_off(&function.info.name, reason))
+            let why = function.taken_off()?;
+            Some(taken_off(&function.info.name, &why.reason))
         });
         given_up.into_iter().chain(all).chain(functions)
     }

@@ -1,6 +1,9 @@
 //! How probes are taken off a target, and return probes given up for others, while the session goes on.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_common::probe::ProbeId;
 use profiler_target::Process;
@@ -14,6 +17,25 @@ use crate::kernel::{Attachment, Engine, KernelError};
 
 /// What is said where return probes were given up.
 pub(super) const GIVEN_UP: &str = "return probes were detached, as newly mapped code makes them unsafe: the ends of calls open at that moment were not seen, nor is what is in them from then on";
+
+/// Why probes were taken off the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenOff {
+    /// What brought it about.
+    pub cause: OffCause,
+    /// In words.
+    pub reason: Arc<str>,
+}
+
+/// What takes probes off a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OffCause {
+    /// They took more of the target's CPU time than they may.
+    #[default]
+    Cost,
+    /// The target's code is not that of its file there.
+    ChangedCode,
+}
 
 /// What is said of a function or step whose probes were taken off the target.
 pub fn taken_off(name: &str, reason: &str) -> String {
@@ -69,12 +91,12 @@ impl Steps {
         self.has_given_up()
     }
 
-    /// Takes all probes of a step off the target, for a reason; what they have counted stays.
-    pub fn take_off_step(&mut self, engine: &mut Engine, number: usize, reason: String) {
+    /// Takes all probes of a step off the target; what they have counted stays.
+    pub fn take_off_step(&mut self, engine: &mut Engine, number: usize, why: TakenOff) {
         let Some(step) = self.list.get_mut(number) else {
             return;
         };
-        step.taken_off = Some(reason);
+        step.taken_off = Some(why);
         for attachment in step.attachments_mut() {
             engine.silence(attachment, monotonic_ns);
         }
@@ -88,15 +110,15 @@ impl Steps {
         &mut self,
         engine: &mut Engine,
         number: usize,
-        reasons: &HashMap<u32, String>,
+        reasons: &HashMap<u32, TakenOff>,
     ) -> Result<(), KernelError> {
         let Some(step) = self.list.get_mut(number) else {
             return Ok(());
         };
         let mut late = Late::default();
         for function in step.functions.iter_mut() {
-            if let Some(reason) = reasons.get(&function.id) {
-                function.take_off(reason);
+            if let Some(why) = reasons.get(&function.id) {
+                function.take_off(why.clone());
             }
         }
         let stay = step.functions.iter().filter(|function| !function.is_taken_off());

@@ -30,11 +30,18 @@ fn message(second: u64, bytes: usize) -> v1::WatchRecordsResponse {
         })
         .collect();
     v1::WatchRecordsResponse {
+        info: Some(v1::StreamInfo {
+            end: Some(v1::StreamEnd {
+                cause: v1::EndCause::Other.into(),
+                reason: text,
+                signal: 0,
+            }),
+            ..v1::StreamInfo::default()
+        }),
         from_ns: second * SECOND_NS,
         to_ns: (second + 1) * SECOND_NS,
         begins_anew,
         scope: begins_anew.then(v1::RecordedScope::default),
-        final_reason: text,
         ..Default::default()
     }
 }

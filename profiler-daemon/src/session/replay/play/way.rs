@@ -119,7 +119,7 @@ pub fn go_through(
             _ => "; percentiles of outer steps are exact: those of all calls of the time shown",
         });
     }
-    played.ended = Ending::other(reason);
+    played.ended = Ending::of_recording(reason);
     Ok(played)
 }
 
@@ -358,7 +358,7 @@ impl Playing<'_> {
             cost: Cost::default(),
             now_ns,
             summed_until_ns: 0,
-            ended: Ending::other(String::new()),
+            ended: Ending::of_recording(String::new()),
         })
     }
 }
