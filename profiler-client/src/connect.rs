@@ -8,8 +8,8 @@ use std::{
 
 use hyper_util::rt::TokioIo;
 use profiler_proto::v1::{
-    session_service_client::SessionServiceClient, target_service_client::TargetServiceClient,
-    view_service_client::ViewServiceClient,
+    self, info_service_client::InfoServiceClient, session_service_client::SessionServiceClient,
+    target_service_client::TargetServiceClient, view_service_client::ViewServiceClient,
 };
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -45,6 +45,25 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What the daemon says of itself and of its machine.
+    ///
+    /// # Errors
+    ///
+    /// What it says.
+    pub async fn info(&self) -> Result<v1::GetInfoResponse, Failure> {
+        let mut client = InfoServiceClient::new(self.channel.clone());
+        Ok(client.get_info(v1::GetInfoRequest {}).await?.into_inner())
+    }
+
+    /// The machine that is looked at.
+    ///
+    /// # Errors
+    ///
+    /// What the daemon says.
+    pub async fn host(&self) -> Result<v1::HostInfo, Failure> {
+        Ok(self.info().await?.host.unwrap_or_default())
+    }
+
     /// Sessions.
     #[must_use]
     pub fn sessions(&self) -> SessionServiceClient<Channel> {

@@ -6,6 +6,7 @@ pub mod abi;
 mod cache;
 pub mod environment;
 mod follow;
+mod host;
 pub mod kernel;
 mod recording;
 pub mod rpc;

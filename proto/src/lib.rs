@@ -1,6 +1,7 @@
 //! The `profiler.v1` protocol: messages, clients and servers, generated from `profiler/v1/*.proto`.
 
 pub mod limits;
+mod older;
 
 /// Version 1 of the protocol.
 #[allow(

@@ -7,5 +7,8 @@ pub const MAX_PERIOD: u64 = 1_000_000_000;
 /// The highest frequency of samples, in Hz.
 pub const MAX_FREQUENCY_HZ: u32 = 10_000;
 
+/// Subscriptions of one watch.
+pub const MAX_SUBSCRIPTIONS: usize = 64;
+
 /// Share of one CPU that probes may take whatever their budget is.
 pub const ALWAYS_ALLOWED: f64 = 0.005;

@@ -14,6 +14,7 @@ mod links;
 mod markdown;
 mod oracle;
 mod programs;
+mod protocol;
 mod real_programs;
 mod setup;
 mod sh;
@@ -49,6 +50,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Hold what is said of random scopes of real servers against bpftrace's trace of the same calls
     Oracle(oracle::Arguments),
+    /// Hold the protocol against buf's rules, and against the released one
+    Protocol(protocol::Arguments),
     /// Run everything that CI runs
     Test(test::Arguments),
     /// Probe random functions of real programs, whose answers have to stay as they are
@@ -77,6 +80,7 @@ fn run() -> error::Result<()> {
         Task::Fixtures => fixtures::compile().map(drop),
         Task::Fuzz(arguments) => fuzz::main(&arguments),
         Task::Oracle(arguments) => oracle::main(&arguments),
+        Task::Protocol(arguments) => protocol::main(&arguments),
         Task::Test(arguments) => test::main(&arguments),
         Task::Soak(arguments) => soak::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),

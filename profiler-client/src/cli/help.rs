@@ -116,6 +116,14 @@ was the innermost, total includes all that it called; shares are of all sampled 
 the run and prints the result; a second one aborts."
 );
 
+/// `profiler info --help`.
+pub const INFO: &str = help!(
+    "Examples:
+  profiler info                  the daemon that answers here, or this command where none does
+  profiler info --host ./d.sock  another one
+  profiler info --from a.profrec where and when something was recorded"
+);
+
 /// `profiler ps --help`.
 pub const PS: &str = help!(
     "Examples:

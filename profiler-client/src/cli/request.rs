@@ -60,6 +60,11 @@ impl SessionChoice {
 /// A validated command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
+    /// `info`.
+    Info {
+        /// As JSON.
+        json: bool,
+    },
     /// `ps`.
     Ps {
         /// Substring, empty for all.

@@ -53,6 +53,13 @@ const RECORDED_VALUES: &str =
 /// A usage failure (exit status 2) that says which flags do not go together.
 pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
     Ok(match cli.verb {
+        Verb::Info(args) => (
+            match args.from {
+                Some(path) => Host::Recording(path),
+                None => host(args.host)?,
+            },
+            Request::Info { json: args.json },
+        ),
         Verb::Ps(args) => (
             host(args.host)?,
             Request::Ps {

@@ -11,6 +11,7 @@ pub mod events;
 pub mod explain;
 pub mod explain_json;
 pub mod folded;
+pub mod info;
 pub mod intervals;
 pub mod json;
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod explain;
 mod flame;
 mod functions;
 pub mod imported;
+mod info;
 mod latency;
 mod own;
 pub(crate) mod processes;
@@ -53,6 +54,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Record(request) => record::run(&host, request, stop.clone(), owned).await,
         Request::RecordOwn(request) => own::run(&host, request, stop.clone(), owned).await,
+        Request::Info { json } => interruptible(stop, info::show(&host, json)).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {
             target,

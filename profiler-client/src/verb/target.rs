@@ -62,8 +62,9 @@ fn name(process: &v1::Process) -> Option<&str> {
 fn recorded(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut label = format!("recording {}", terminal(&name));
-    if let Some(v1::RecordingAbout { target, host, .. }) = about(path) {
-        for (word, text) in [("of", target), ("on", host)] {
+    if let Some(about) = about(path) {
+        let host = about.machine().name;
+        for (word, text) in [("of", about.target), ("on", host)] {
             if !text.is_empty() {
                 label.push_str(&format!(" {word} {}", terminal(&text)));
             }

@@ -20,7 +20,9 @@ use std::{
 
 use futures_util::Stream;
 use profiler_proto::v1::{
-    self, session_service_server as session, target_service_server as target, view_service_server as view,
+    self,
+    info_service_server::{InfoService, InfoServiceServer},
+    session_service_server as session, target_service_server as target, view_service_server as view,
 };
 use tokio::{
     net::UnixListener,
@@ -94,6 +96,7 @@ impl Fake {
         };
         runtime.spawn(
             Server::builder()
+                .add_service(InfoServiceServer::new(service.clone()))
                 .add_service(target::TargetServiceServer::new(service.clone()))
                 .add_service(session::SessionServiceServer::new(service.clone()))
                 .add_service(view::ViewServiceServer::new(service))
@@ -463,7 +466,30 @@ impl session::SessionService for Service {
 }
 
 #[tonic::async_trait]
+impl InfoService for Service {
+    async fn get_info(
+        &self,
+        _: Request<v1::GetInfoRequest>,
+    ) -> Result<Response<v1::GetInfoResponse>, Status> {
+        Ok(Response::new(v1::GetInfoResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
 impl view::ViewService for Service {
+    type WatchStream = Streamed<v1::WatchResponse>;
+
+    async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("not in this service"))
+    }
+
+    async fn change_watch(
+        &self,
+        _: Request<v1::ChangeWatchRequest>,
+    ) -> Result<Response<v1::ChangeWatchResponse>, Status> {
+        Err(Status::unimplemented("not in this service"))
+    }
+
     type WatchLatencyStream = Streamed<v1::WatchLatencyResponse>;
 
     async fn watch_latency(

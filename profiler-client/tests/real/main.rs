@@ -48,5 +48,6 @@ mod untold;
 mod users;
 mod verbs;
 mod waits;
+mod watch;
 
 use profiler_testkit::{bpf, fixture, skipped};

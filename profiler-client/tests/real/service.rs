@@ -212,7 +212,7 @@ pub async fn channel_of(stream: std::os::unix::net::UnixStream) -> Channel {
         .unwrap()
 }
 
-async fn connect(socket: PathBuf) -> Channel {
+pub async fn connect(socket: PathBuf) -> Channel {
     Endpoint::from_static("http://profilerd.invalid")
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let socket = socket.clone();

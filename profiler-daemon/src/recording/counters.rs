@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use profiler_aggregate::timeline::Counted;
 use profiler_proto::v1;
 
-use super::{
-    decode::{Damaged, MAX_COUNT},
-    older,
-};
+use super::decode::{Damaged, MAX_COUNT};
 use crate::session::{ThreadCounted, Told};
 
 /// Counters of a bucket.
@@ -70,7 +67,7 @@ pub fn read(message: v1::RecordedCounters) -> Result<RecordedCounts, Damaged> {
 }
 
 fn bucket(told: v1::WatchTimelineResponse, counters: usize) -> Result<RecordedBucket, Damaged> {
-    let dropped = older::dropped_buckets(&told);
+    let dropped = told.buckets_lost();
     let v1::WatchTimelineResponse {
         from_ns,
         to_ns,

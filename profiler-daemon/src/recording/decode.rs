@@ -22,7 +22,7 @@ use super::{
     Also,
     columns::{ColumnReader, ColumnRecord, Unpacked},
     counters::{self, RecordedCounts},
-    events, older, values,
+    events, values,
 };
 use crate::{
     kernel::{Activity, CallNumber, Event, HitCounts, ProbeCounts},
@@ -228,7 +228,7 @@ impl Decoder {
         if self.is_too_much(&message) {
             return Err(Damaged);
         }
-        let v1::StreamInfo { dropped, cost, .. } = older::info(&message);
+        let v1::StreamInfo { dropped, cost, .. } = message.beginning();
         let v1::WatchRecordsResponse {
             from_ns,
             to_ns,

@@ -6,7 +6,6 @@
 //! | `counters` | counters over time |
 //! | `decode` | from messages to records |
 //! | `events` | samples of events among those of time |
-//! | `older` | what older versions have written in other fields |
 //! | `reasons` | why something was lost, as a newer version says it |
 //! | `scopes` | which scopes were recorded |
 //! | `summarizer` | sums up a minute's records while they are recorded |
@@ -20,7 +19,6 @@ mod columns;
 mod counters;
 mod decode;
 mod events;
-pub(crate) mod older;
 mod reasons;
 mod scopes;
 mod summarizer;
@@ -533,7 +531,8 @@ fn refuse_several(reader: &mut Reader<File>, path: &Path) -> Result<(), OpenErro
     let mut host = |number| {
         let content = reader.read(number).ok();
         let about = content.and_then(|content| v1::RecordingAbout::decode(content.as_slice()).ok());
-        let host = about.map(|about| about.host).filter(|host| !host.is_empty());
+        let host = about.map(|about| about.machine().name);
+        let host = host.filter(|host| !host.is_empty());
         host.map_or_else(
             || "a host that is not told".to_owned(),
             |host| format!("host {host}"),
@@ -546,6 +545,14 @@ fn refuse_several(reader: &mut Reader<File>, path: &Path) -> Result<(), OpenErro
         second: second_host,
         at: reader.place(second).unwrap_or(0).saturating_sub(PROLOGUE_BYTES),
     })
+}
+
+/// The machine that was recorded, where that can be read.
+pub(crate) fn host(path: &Path) -> Option<v1::HostInfo> {
+    let mut reader = Reader::open(File::open(path).ok()?).ok()?;
+    let number = reader.chunks().position(|chunk| chunk.kind == Kind::About)?;
+    let about = v1::RecordingAbout::decode(reader.read(number).ok()?.as_slice()).ok()?;
+    Some(about.machine())
 }
 
 /// How far a recording is read.

@@ -15,7 +15,7 @@ use profiler_common::record::{SpanEnd, SpanRef};
 use profiler_proto::v1::{self, record::Record};
 
 use self::minute::Minute;
-use super::{decode, older};
+use super::decode;
 
 /// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
 pub const MAX_ENTRIES: usize = 1 << 19;
@@ -85,7 +85,7 @@ struct Between {
 impl Between {
     /// Takes a message of a minute that is not summed up.
     fn take(&mut self, message: &v1::WatchRecordsResponse) {
-        if older::dropped(message) > 0 {
+        if message.records_lost() > 0 {
             // Whoever reads it gives up all that waits.
             self.open.clear();
         }

@@ -16,7 +16,6 @@ use super::{
     Offered, OfferedKind,
     columns::ColumnReader,
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT, ToldFrame},
-    older,
     summarizer::{MAX_ENTRIES, MAX_MOMENTS},
 };
 use crate::session::{RecordedScope, SummedElsewhere, SummedRow, SummedSamples};
@@ -95,7 +94,7 @@ impl Message {
             frames: frames.into_iter().map(ToldFrame::of).collect(),
             // The other fields of a message are not of a summary. Nothing was told before it.
             told: v1::WatchRecordsResponse {
-                info: Some(older::info(&told)),
+                info: Some(told.beginning()),
                 from_ns: told.from_ns,
                 to_ns: told.to_ns,
                 nodes: told.nodes,

@@ -933,7 +933,10 @@ fn what_has_no_records_is_not_opened() {
     // Two files behind one another.
     let about = |host: &str| {
         let about = v1::RecordingAbout {
-            host: host.to_owned(),
+            host: Some(v1::HostInfo {
+                name: host.to_owned(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let chunk = Chunk {

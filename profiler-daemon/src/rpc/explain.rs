@@ -9,8 +9,7 @@ use profiler_scope::Place;
 
 use super::{
     convert,
-    stream_info::{self, Shown},
-    views::Position,
+    stream_info::{self, Position, Shown},
 };
 use crate::session::{ExplainPicture, Explained, What};
 

@@ -12,8 +12,7 @@ use profiler_symbolize::{Frame, Grouping};
 
 use super::{
     convert, records,
-    stream_info::{self, Shown},
-    views::Position,
+    stream_info::{self, Position, Shown},
 };
 use crate::{
     kernel::Event,

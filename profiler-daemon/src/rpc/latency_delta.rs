@@ -7,9 +7,8 @@ use profiler_proto::v1;
 
 use super::{
     convert,
-    stream_info::{self, Shown},
+    stream_info::{self, Position, Shown},
     trace,
-    views::Position,
 };
 use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, OffCause, ValueCalls};
 

@@ -5,7 +5,9 @@
 //! | `server` | a service on a socket, or in this process |
 //! | `connections` | how many connections there may be, and whose |
 //! | `peer` | who is on the other end of one |
-//! | `targets`, `sessions`, `views` | one gRPC service each |
+//! | `info`, `targets`, `sessions`, `views` | one gRPC service each |
+//! | `streams` | the messages of each view |
+//! | `watches` | several views in one stream |
 //! | `arguments` | messages parsed once, into values that cannot be wrong |
 //! | `latency_delta`, `flame_delta` | what changed since the last message of a stream |
 //! | `source` | a function's source as a message |
@@ -28,6 +30,7 @@ mod convert;
 mod estimate;
 mod explain;
 mod flame_delta;
+mod info;
 mod latency_delta;
 mod peer;
 mod recorded_counters;
@@ -40,6 +43,7 @@ mod source;
 mod spans;
 mod status;
 mod stream_info;
+mod streams;
 mod system_calls;
 mod targets;
 mod thread_names;
@@ -47,6 +51,7 @@ mod timeline;
 mod trace;
 mod views;
 mod waits;
+mod watches;
 
 pub use server::{
     InProcess, ServerError, in_process, in_process_of_comparison, in_process_of_recording, serve,

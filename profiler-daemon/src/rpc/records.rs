@@ -26,10 +26,7 @@ use self::{
     told::Told,
 };
 pub use self::{record::activity, scope::event, told::after};
-use super::{
-    stream_info::{self, Shown},
-    views::Position,
-};
+use super::stream_info::{self, Position, Shown};
 use crate::{
     kernel::Activity,
     recording::values,

@@ -10,8 +10,8 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use hyper_util::rt::TokioIo;
 use profiler_proto::v1::{
-    DESCRIPTORS, session_service_server::SessionServiceServer, target_service_server::TargetServiceServer,
-    view_service_server::ViewServiceServer,
+    DESCRIPTORS, info_service_server::InfoServiceServer, session_service_server::SessionServiceServer,
+    target_service_server::TargetServiceServer, view_service_server::ViewServiceServer,
 };
 use tokio::net::{UnixListener, UnixStream};
 use tonic::{
@@ -20,7 +20,13 @@ use tonic::{
     transport::{Channel, Endpoint, Server, Uri, server::Router},
 };
 
-use super::{arguments, connections, sessions::Sessions, targets::Targets, views::Views};
+use super::{
+    arguments, connections,
+    info::{Info, Served},
+    sessions::Sessions,
+    targets::Targets,
+    views::Views,
+};
 use crate::session::{self, Handle, Reason, SessionError};
 
 /// Requests that one connection may have under way.
@@ -57,11 +63,12 @@ pub enum ServerError {
     Start(#[from] io::Error),
 }
 
-async fn router(handle: &Handle) -> Result<Router, ServerError> {
+async fn router(handle: &Handle, served: Served) -> Result<Router, ServerError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SessionServiceServer<Sessions>>().await;
     reporter.set_serving::<ViewServiceServer<Views>>().await;
     reporter.set_serving::<TargetServiceServer<Targets>>().await;
+    reporter.set_serving::<InfoServiceServer<Info>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -72,8 +79,9 @@ async fn router(handle: &Handle) -> Result<Router, ServerError> {
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .add_service(health)
         .add_service(InterceptedService::new(reflection, of_root))
+        .add_service(InfoServiceServer::new(Info::new(handle.clone(), served)))
         .add_service(SessionServiceServer::new(Sessions(handle.clone())))
-        .add_service(ViewServiceServer::new(Views(handle.clone())))
+        .add_service(ViewServiceServer::new(Views::new(handle.clone())))
         .add_service(TargetServiceServer::new(Targets::new(handle.clone()))))
 }
 
@@ -102,7 +110,7 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let listener = listen(socket, mode).await?;
     listening();
-    let served = router(handle)
+    let served = router(handle, Served::Processes)
         .await?
         .serve_with_incoming_shutdown(connections::incoming(listener), stop)
         .await;
@@ -164,7 +172,7 @@ impl InProcess {
 /// # Errors
 /// Where the connection within the process cannot be made.
 pub async fn in_process(config: session::Config) -> Result<InProcess, ServerError> {
-    serve_in_process(session::start(config)?).await
+    serve_in_process(session::start(config)?, Served::Processes).await
 }
 
 /// The same of a recording: what the command line does where it is given one.
@@ -174,8 +182,12 @@ pub async fn in_process(config: session::Config) -> Result<InProcess, ServerErro
 pub async fn in_process_of_recording(path: &Path) -> Result<InProcess, ServerError> {
     let path = path.to_owned();
     // Looking through a long one takes a while.
-    let opened = tokio::task::spawn_blocking(move || session::replay(&path)).await;
-    serve_in_process(opened.map_err(io::Error::other)??).await
+    let opened = tokio::task::spawn_blocking(move || {
+        Ok::<_, ServerError>((session::replay(&path)?, Served::recording(&path)))
+    })
+    .await;
+    let (handle, served) = opened.map_err(io::Error::other)??;
+    serve_in_process(handle, served).await
 }
 
 /// The same of a recording that is held against one before.
@@ -184,14 +196,18 @@ pub async fn in_process_of_recording(path: &Path) -> Result<InProcess, ServerErr
 /// As [`in_process_of_recording`], of either.
 pub async fn in_process_of_comparison(path: &Path, before: &Path) -> Result<InProcess, ServerError> {
     let (path, before) = (path.to_owned(), before.to_owned());
-    let opened = tokio::task::spawn_blocking(move || session::compare(&path, &before)).await;
-    serve_in_process(opened.map_err(io::Error::other)??).await
+    let opened = tokio::task::spawn_blocking(move || {
+        Ok::<_, ServerError>((session::compare(&path, &before)?, Served::comparison(&path)))
+    })
+    .await;
+    let (handle, served) = opened.map_err(io::Error::other)??;
+    serve_in_process(handle, served).await
 }
 
-async fn serve_in_process(handle: Handle) -> Result<InProcess, ServerError> {
+async fn serve_in_process(handle: Handle, served: Served) -> Result<InProcess, ServerError> {
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = connections::Connection::of_own(theirs)?;
-    let router = router(&handle).await?;
+    let router = router(&handle, served).await?;
     tokio::spawn(async move {
         // The stream of connections must not end: the server would end with it.
         let connections = stream::iter([Ok::<_, io::Error>(theirs)]).chain(stream::pending());

@@ -8,11 +8,9 @@ use profiler_symbolize::Frame;
 
 use super::{
     arguments, convert, flame_delta, records,
-    stream_info::{self, Shown},
+    stream_info::{self, Position, Shown},
     thread_names::ThreadNames,
-    trace,
-    views::Position,
-    waits,
+    trace, waits,
 };
 use crate::{
     abi,

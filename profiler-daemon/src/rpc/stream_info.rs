@@ -2,8 +2,17 @@
 
 use profiler_proto::v1;
 
-use super::{convert, views::Position};
+use super::convert;
 use crate::session::{CHILDREN, Cost, EndCause, Ending, Losses};
+
+/// Where a message stands in its stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    /// Number of its picture.
+    pub seq: u64,
+    /// Pictures before it that the client did not read in time.
+    pub dropped: u64,
+}
 
 /// A session at the moment that a message shows.
 pub struct Shown<'a> {

@@ -8,8 +8,7 @@ use profiler_symbolize::FrameId;
 
 use super::{
     convert, flame_delta,
-    stream_info::{self, Shown},
-    views::Position,
+    stream_info::{self, Position, Shown},
 };
 use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
 

@@ -7,8 +7,7 @@ use profiler_proto::v1;
 
 use super::{
     arguments,
-    stream_info::{self, Shown},
-    views::Position,
+    stream_info::{self, Position, Shown},
 };
 use crate::{
     kernel::Counter,

@@ -7,9 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::{
     convert, flame_delta,
-    stream_info::{self, Shown},
+    stream_info::{self, Position, Shown},
     thread_names::ThreadNames,
-    views::Position,
 };
 use crate::session::{NamedStack, ThreadName, TraceBatch, TracedHit, TracedPlace, TracedValue};
 

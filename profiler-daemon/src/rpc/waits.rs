@@ -11,8 +11,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     convert, flame_delta,
-    stream_info::{self, Shown},
-    views::Position,
+    stream_info::{self, Position, Shown},
 };
 use crate::session::WaitsPicture;
 

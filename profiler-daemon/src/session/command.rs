@@ -18,7 +18,7 @@ use super::{
     counted::Counted,
     error::{Reason, SessionError},
     picture::{ExitMethod, SessionInfo},
-    quotas::admit_frequency,
+    quotas::{Allowed, Quotas, admit_frequency},
     state::views::Request,
     turns::{Turn, Turns},
 };
@@ -377,9 +377,17 @@ pub struct Handle {
     pub(super) commands: SyncSender<Command>,
     pub(super) library: Library,
     pub(super) turns: Turns,
+    /// `None` where there are no probes: of recordings.
+    pub(super) quotas: Option<Quotas>,
 }
 
 impl Handle {
+    /// What a caller may have at once; `None` of recordings.
+    #[must_use]
+    pub fn allowed(&self, caller: Caller) -> Option<Allowed> {
+        Some(self.quotas?.allowed(caller))
+    }
+
     /// The command lines of processes.
     #[must_use]
     pub fn command_lines(&self) -> &CommandLines {

@@ -161,6 +161,8 @@ pub use picture::{
     FlameTimes, FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses, OtherHits, SessionInfo,
     SiteInfo, SlowCall,
 };
+use quotas::Quotas;
+pub use quotas::{Allowed, Held};
 
 pub(crate) use recorded_calls::UNNAMED;
 pub use recorded_calls::{CALLS_DROPPED, RecordedCalls, RecordedTurn};
@@ -240,6 +242,7 @@ pub fn start(config: Config) -> io::Result<Handle> {
     crate::kernel::prepare();
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));
     let library = Library::new(folder.clone());
+    let quotas = Some(Quotas::of(config.max_sessions));
     std::thread::Builder::new()
         .name("sessions".to_owned())
         .spawn(move || owner::Owner::new(config, folder, inbox).run())?;
@@ -247,5 +250,6 @@ pub fn start(config: Config) -> io::Result<Handle> {
         commands,
         library,
         turns: Turns::new(),
+        quotas,
     })
 }

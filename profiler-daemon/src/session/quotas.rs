@@ -3,13 +3,15 @@
 //! Sessions and probes are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
 //! and all users together leave some to root.
 
+use profiler_common::limits::MAX_PROBES;
+
 use super::{
     command::Caller,
     error::{Reason, SessionError},
 };
 
 /// Highest sampling frequency of a user, in Hz: the clock of a CPU interrupts whatever runs there.
-pub const MAX_USER_FREQUENCY_HZ: u32 = 1_000;
+const MAX_USER_FREQUENCY_HZ: u32 = 1_000;
 
 /// What sessions hold, or may hold.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -33,7 +35,38 @@ impl Held {
 #[derive(Clone, Copy, Debug)]
 pub struct Quotas(pub Held);
 
+/// What one caller may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// At once.
+    pub held: Held,
+    /// Samples a second, where that is bounded for them.
+    pub frequency_hz: Option<u32>,
+}
+
 impl Quotas {
+    /// Where so many sessions may exist.
+    pub fn of(sessions: usize) -> Self {
+        Self(Held {
+            sessions,
+            probes: MAX_PROBES as usize,
+        })
+    }
+
+    /// What a caller may have, if nobody has anything.
+    pub fn allowed(self, caller: Caller) -> Allowed {
+        if caller.is_root() {
+            return Allowed {
+                held: self.0,
+                frequency_hz: None,
+            };
+        }
+        Allowed {
+            held: self.of_user(),
+            frequency_hz: Some(MAX_USER_FREQUENCY_HZ),
+        }
+    }
+
     /// What one user may hold; at least a session.
     fn of_user(self) -> Held {
         Held {

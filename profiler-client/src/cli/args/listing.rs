@@ -1,8 +1,24 @@
-//! The flags of verbs that list what there is to look at: `ps`, `functions`, `source`.
+//! The flags of verbs that list what there is to look at: `info`, `ps`, `functions`, `source`.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Color, HostArgs, TargetArgs};
+
+/// `profiler info`.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// Of a recording
+    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    pub from: Option<PathBuf>,
+    /// As a JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
 
 /// `profiler ps`.
 #[derive(Args, Debug)]

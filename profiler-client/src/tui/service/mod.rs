@@ -401,7 +401,7 @@ impl Service {
         match (running, &self.session) {
             (Some(recording), _) => self.finish(recording),
             (None, Some(session)) => {
-                let begun = Recording::begin(self.connection.views(), session, lens, self.reports.clone());
+                let begun = Recording::begin(self.connection.clone(), session, lens, self.reports.clone());
                 self.recording = Some(begun);
             }
             (None, None) => {}

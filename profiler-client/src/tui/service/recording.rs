@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1;
 use tokio::{sync::oneshot, task::JoinHandle};
-use tonic::{Code, transport::Channel};
+use tonic::Code;
 
 use super::{Reports, Session, What};
 use crate::{
     cli::{exit::Failure, request::Keep},
+    connect::Connection,
     render::units,
     verb::record::{
         file::NewFile,
@@ -28,16 +29,11 @@ pub struct Recording {
 
 impl Recording {
     /// Begins one, in a new file of the working directory.
-    pub fn begin(
-        client: ViewServiceClient<Channel>,
-        session: &Session,
-        lens: v1::Lens,
-        reports: Reports,
-    ) -> Self {
+    pub fn begin(connection: Connection, session: &Session, lens: v1::Lens, reports: Reports) -> Self {
         let (end, ended) = oneshot::channel();
         let session = session.clone();
         let task = async move {
-            let recorded = record(client, &session, lens, &reports, ended).await;
+            let recorded = record(&connection, &session, lens, &reports, ended).await;
             let words = recorded.unwrap_or_else(|failure| failure.message);
             reports.send_to_all(What::Recorded(words.clone())).await;
             words
@@ -63,7 +59,7 @@ impl Recording {
 }
 
 async fn record(
-    mut client: ViewServiceClient<Channel>,
+    connection: &Connection,
     session: &Session,
     lens: v1::Lens,
     reports: &Reports,
@@ -77,11 +73,13 @@ async fn record(
         session: session.name.clone(),
         ..Default::default()
     };
-    let mut stream = client.watch_records(request).await?.into_inner();
+    let machine = connection.host().await?;
+    let mut stream = connection.views().watch_records(request).await?.into_inner();
     let file = file.take_place().map_err(|error| failed(&error))?;
     let heading = Heading {
         target: Some(&session.target),
         lens: Some(lens),
+        host: machine,
     };
     let mut recorder = Recorder::begin(file, heading, Keep::default()).map_err(|error| failed(&error))?;
     let watched = loop {

@@ -45,7 +45,7 @@ impl Files {
     /// None yet, of a recording in this file.
     fn of(recording: &str) -> Self {
         let recorded_at = target::about(Path::new(recording))
-            .map(|about| about.since_1970_ns)
+            .map(|about| about.machine().since_1970_ns)
             .filter(|since_1970_ns| *since_1970_ns > 0)
             .map(|since_1970_ns| UNIX_EPOCH + Duration::from_nanos(since_1970_ns));
         Self {

@@ -42,7 +42,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
     let mut awaited = Awaited::listen(&request.on, request.after)?;
     let file = NewFile::open(&request.output, request.force)?;
-    let (attached, target, stream) = interruptible(&mut stop, async {
+    let (attached, target, machine, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client = connection.views();
@@ -50,9 +50,10 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
             session: attached.session.name.clone(),
             ..request.more.clone()
         };
+        let machine = connection.host().await?;
         let stream = client.watch_records(watch).await?.into_inner();
         let target = target::label(&connection, &attached.session).await;
-        Ok((attached, target, stream))
+        Ok((attached, target, machine, stream))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -67,6 +68,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let heading = Heading {
         target: (!request.redact).then_some(target.as_str()),
         lens: None,
+        host: machine,
     };
     let mut recorder = Recorder::begin(file, heading, request.keep).map_err(|error| failed(&error))?;
     let mut progress = Progress::default();

@@ -6,7 +6,6 @@ use std::{
     io::{self, Write as _},
     ops::Range,
     os::unix::fs::FileExt as _,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use profiler_daemon::{
@@ -31,31 +30,6 @@ const CHUNK_NS: u64 = 750_000_000;
 
 /// Bytes that are copied at once.
 const COPIED_BYTES: usize = 256 << 10;
-
-/// What time it is.
-#[derive(Clone, Copy)]
-struct Clocks {
-    /// By the clock that nobody sets, which all else in a recording is by.
-    monotonic_ns: u64,
-    /// By the one that is set: the recording's date, and nothing else. 0 where it is before 1970.
-    since_1970_ns: u64,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Self {
-            monotonic_ns: nanoseconds(monotonic.tv_sec, monotonic.tv_nsec),
-            since_1970_ns: since_1970_ns(SystemTime::now()),
-        }
-    }
-}
-
-/// A date in nanoseconds since 1970; 0 where it is before.
-fn since_1970_ns(date: SystemTime) -> u64 {
-    let since_1970 = date.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Messages on their way into a file.
 pub struct Recorder {
@@ -144,6 +118,8 @@ pub struct Heading<'a> {
     pub target: Option<&'a str>,
     /// How it is looked at meanwhile; `None` where nobody does.
     pub lens: Option<v1::Lens>,
+    /// The machine, at the beginning.
+    pub host: v1::HostInfo,
 }
 
 impl Recorder {
@@ -152,28 +128,25 @@ impl Recorder {
     /// # Errors
     /// Where it cannot be written.
     pub fn begin(file: Placed, heading: Heading<'_>, keep: Keep) -> io::Result<Self> {
-        Self::begin_at(Clocks::now(), file, heading, keep)
-    }
-
-    /// As [`Self::begin`], at a time.
-    fn begin_at(clocks: Clocks, file: Placed, heading: Heading<'_>, keep: Keep) -> io::Result<Self> {
-        let Heading { target, lens } = heading;
+        let Heading { target, lens, host } = heading;
         let mut writer = Writer::begin(file.file.try_clone()?)?;
-        let system = rustix::system::uname();
-        let Clocks {
-            monotonic_ns: now_ns,
-            since_1970_ns,
-        } = clocks;
-        let told = |text: &str| target.map_or_else(String::new, |_| text.to_owned());
+        let now_ns = host.monotonic_ns;
+        let host = match target {
+            Some(_) => host,
+            None => v1::HostInfo {
+                build: host.build,
+                monotonic_ns: host.monotonic_ns,
+                since_1970_ns: host.since_1970_ns,
+                ..Default::default()
+            },
+        };
         let about = v1::RecordingAbout {
             writer: concat!("profiler ", env!("CARGO_PKG_VERSION")).to_owned(),
-            host: told(&system.nodename().to_string_lossy()),
-            kernel: told(&system.release().to_string_lossy()),
-            monotonic_ns: now_ns,
-            since_1970_ns,
+            host: Some(host),
             target: target.unwrap_or_default().to_owned(),
             redacted: target.is_none(),
             lens: lens.filter(|lens| lens.encoded_len() <= MAX_LENS_BYTES),
+            ..Default::default()
         };
         let chunk = Chunk {
             kind: Kind::About,
@@ -485,13 +458,6 @@ fn copy(from: &File, mut part: Range<u64>, to: &mut File) -> io::Result<()> {
         part.start += wanted as u64;
     }
     Ok(())
-}
-
-fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 #[cfg(test)]

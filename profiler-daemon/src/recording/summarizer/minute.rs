@@ -12,7 +12,7 @@ use profiler_proto::v1::{self, record::Record};
 use super::{MAX_ENTRIES, MAX_MOMENTS, SpanKey, Summaries, Thread, forget_ended, sums::Sums, threads};
 use crate::{
     kernel::Activity,
-    recording::{columns::ColumnWriter, decode, older},
+    recording::{columns::ColumnWriter, decode},
     rpc::{histogram, records::after},
     session::summed_steps,
 };
@@ -96,7 +96,7 @@ impl Minute {
         // What a newer version records cannot be summed up.
         let is_known = |record: &v1::Record| record.record.is_some();
         if !message.records.iter().all(is_known)
-            || older::dropped(message) > 0
+            || message.records_lost() > 0
             || self.sums.is_empty()
             || self.moments.len() >= MAX_MOMENTS
         {
@@ -111,7 +111,7 @@ impl Minute {
             *sum = sum.saturating_add(*count);
         }
         self.told.info = Some(v1::StreamInfo {
-            cost: older::info(message).cost,
+            cost: message.beginning().cost,
             ..Default::default()
         });
         self.told.to_ns = message.to_ns;

@@ -1,6 +1,5 @@
 //! How sessions begin and change their scope.
 
-use profiler_common::limits::MAX_PROBES;
 use profiler_scope::Step;
 
 use super::Owner;
@@ -104,10 +103,7 @@ impl Owner {
         instead_of: Option<&SessionName>,
         more: Held,
     ) -> Result<(), SessionError> {
-        let quotas = Quotas(Held {
-            sessions: self.config.max_sessions,
-            probes: MAX_PROBES as usize,
-        });
+        let quotas = Quotas::of(self.config.max_sessions);
         let others = self.sessions.values();
         let others = others.filter(|session| Some(&session.name) != instead_of);
         let held = others.map(|session| (session.owner(), session.held()));

@@ -182,6 +182,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
     Ok(Handle {
         commands,
         library: Library::new(None),
+        quotas: None,
         turns: Turns::new(),
     })
 }

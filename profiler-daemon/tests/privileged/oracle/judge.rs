@@ -377,7 +377,8 @@ impl<'a> Judge<'a> {
             let their_on_cpu_ns = truth.on_cpu_ns(end.tid, call.end_ns) - key.1;
             let is_longer = on_cpu_ns > their_on_cpu_ns + BEGIN_APART_NS;
             far += usize::from(!begins_there || !is_open && is_longer);
-            let is_shorter = on_cpu_ns + END_LATER_NS < their_on_cpu_ns;
+            // Where the thread was switched again and again between the two ends, what the tools do at each switch is on the CPU too.
+            let is_shorter = on_cpu_ns + END_LATER_NS < their_on_cpu_ns && end.end_ns < call.ends_from_ns;
             early += usize::from(!is_open && is_shorter);
         }
         by_begin.retain(|_, call| call.end_ns < self.seen.end_ns);

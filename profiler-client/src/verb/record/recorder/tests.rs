@@ -57,6 +57,7 @@ fn heading() -> Heading<'static> {
     Heading {
         target: Some("a"),
         lens: None,
+        host: v1::HostInfo::default(),
     }
 }
 
@@ -193,16 +194,18 @@ fn what_was_waited_for_stays_with_what_was_before_it() {
 fn a_clock_that_is_set_back_changes_the_date_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     // The second is begun as if the clock had been set back to before 1970 since the first.
-    let set_back = UNIX_EPOCH - Duration::from_hours(24);
-    let dates = [UNIX_EPOCH + Duration::from_secs(1_700_000_000), set_back];
-    let contents = dates.map(|date| {
+    let contents = [1_700_000_000_000_000_000, 0].map(|since_1970_ns| {
         let path = folder.path().join("a");
         let file = NewFile::open(&path, true).unwrap().take_place().unwrap();
-        let clocks = Clocks {
-            monotonic_ns: 7,
-            since_1970_ns: since_1970_ns(date),
+        let heading = Heading {
+            host: v1::HostInfo {
+                monotonic_ns: 7,
+                since_1970_ns,
+                ..Default::default()
+            },
+            ..heading()
         };
-        let mut recorder = Recorder::begin_at(clocks, file, heading(), Keep::default()).unwrap();
+        let mut recorder = Recorder::begin(file, heading, Keep::default()).unwrap();
         for second in 0..30 {
             recorder.take(message(second, 100)).unwrap();
         }
@@ -218,6 +221,6 @@ fn a_clock_that_is_set_back_changes_the_date_and_nothing_else() {
     assert!(chunks.len() > 30, "{}", chunks.len());
     assert_eq!(first[1..], second[1..]);
     let abouts = [&first[0], &second[0]].map(|about| v1::RecordingAbout::decode(about.as_slice()).unwrap());
-    let dates = abouts.map(|about| (about.monotonic_ns, about.since_1970_ns));
+    let dates = abouts.map(|about| (about.machine().monotonic_ns, about.machine().since_1970_ns));
     assert_eq!(dates, [(7, 1_700_000_000_000_000_000), (7, 0)]);
 }

@@ -1,0 +1,18 @@
+//! `profiler info`.
+
+use crate::{
+    cli::{exit::Failure, request::Host},
+    connect::connect,
+    output,
+    render::info,
+};
+
+/// Says which service answers, on which machine, and what it gives the caller.
+pub async fn show(host: &Host, json: bool) -> Result<(), Failure> {
+    let connection = connect(host).await?;
+    let said = connection.info().await?;
+    if json {
+        return output::ndjson(format!("{}\n", info::object(&said, connection.daemon)));
+    }
+    output::stdout(info::text(&said, connection.daemon))
+}

@@ -1,0 +1,383 @@
+//! Several views in one stream, which clients change while it goes on.
+//!
+//! A page in a browser may have six connections and cannot send a stream: so one stream carries all views, and changes of it
+//! are requests of their own (docs/decisions/0030-one-stream-of-many-views.md).
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, stream};
+use profiler_proto::{
+    limits::MAX_SUBSCRIPTIONS,
+    v1::{self, subscription::View, watch_response::Message},
+};
+use tokio::sync::mpsc;
+use tokio_stream::StreamMap;
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+use super::{
+    arguments::invalid,
+    streams::{Messages, Watched},
+};
+use crate::session::{Caller, Handle, Reason, SessionError};
+
+/// Subscriptions of one user in all watches; root's are not counted.
+const MAX_OF_A_USER: usize = 256;
+
+/// Changes of a watch that wait for its stream to take them.
+const MAX_CHANGES: usize = 16;
+
+/// The watches that are open.
+#[derive(Clone)]
+pub struct Watches {
+    handle: Handle,
+    open: Arc<Mutex<Open>>,
+}
+
+/// Those by name.
+#[derive(Default)]
+struct Open {
+    watches: HashMap<String, OpenWatch>,
+    /// How many there were so far.
+    made: u64,
+}
+
+struct OpenWatch {
+    caller: Caller,
+    /// Subscriptions that it has, or is about to have.
+    ids: HashSet<u32>,
+    changes: mpsc::Sender<Change>,
+}
+
+/// A change of a watch.
+enum Change {
+    Add(Vec<(u32, View)>),
+    Drop(Vec<u32>),
+}
+
+/// A watch in the list of those that are open; dropped with its stream.
+struct Listed {
+    name: String,
+    open: Arc<Mutex<Open>>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        lock(&self.open).watches.remove(&self.name);
+    }
+}
+
+impl Listed {
+    /// Forgets a subscription that has ended: another may have its number.
+    fn forget(&self, id: u32) {
+        if let Some(watch) = lock(&self.open).watches.get_mut(&self.name) {
+            watch.ids.remove(&id);
+        }
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watches {
+    /// None yet.
+    pub fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            open: Arc::default(),
+        }
+    }
+
+    /// Begins a watch.
+    ///
+    /// # Errors
+    /// Where a subscription is wrong, or they are too many.
+    pub fn begin(
+        &self,
+        caller: Caller,
+        subscriptions: Vec<v1::Subscription>,
+    ) -> Result<Messages<v1::WatchResponse>, SessionError> {
+        let subscriptions = parsed(subscriptions)?;
+        let (changes, changed) = mpsc::channel(MAX_CHANGES);
+        let listed = {
+            let mut open = lock(&self.open);
+            let ids = open.admit(caller, &HashSet::new(), &subscriptions)?;
+            open.made += 1;
+            let name = open.made.to_string();
+            let watch = OpenWatch { caller, ids, changes };
+            open.watches.insert(name.clone(), watch);
+            Listed {
+                name,
+                open: Arc::clone(&self.open),
+            }
+        };
+        let begun = message(
+            0,
+            Message::Begun(v1::WatchBegun {
+                watch: listed.name.clone(),
+            }),
+        );
+        let mut watch = Watch {
+            caller,
+            handle: self.handle.clone(),
+            listed,
+            views: StreamMap::new(),
+            changed,
+        };
+        watch.add(subscriptions);
+        let following = stream::unfold(watch, |mut watch| async {
+            let message = watch.next().await?;
+            Some((Ok(message), watch))
+        });
+        Ok(Box::pin(stream::iter([Ok(begun)]).chain(following)))
+    }
+
+    /// Changes a watch.
+    ///
+    /// # Errors
+    /// Where there is none of that name that the caller began, a subscription is wrong, or they are too many.
+    pub async fn change(&self, caller: Caller, change: v1::ChangeWatchRequest) -> Result<(), SessionError> {
+        let v1::ChangeWatchRequest {
+            watch: name,
+            add,
+            drop,
+        } = change;
+        let added = parsed(add)?;
+        let changes = {
+            let mut open = lock(&self.open);
+            // One of somebody else's is not told from one that does not exist.
+            let its = open.watches.get(&name).filter(|watch| watch.caller == caller);
+            let (mut ids, changes) = its
+                .map(|watch| (watch.ids.clone(), watch.changes.clone()))
+                .ok_or_else(|| gone(&name))?;
+            for id in &drop {
+                ids.remove(id);
+            }
+            let ids = open.admit(caller, &ids, &added)?;
+            if let Some(watch) = open.watches.get_mut(&name) {
+                watch.ids = ids;
+            }
+            changes
+        };
+        for change in [Change::Drop(drop), Change::Add(added)] {
+            changes.send(change).await.map_err(|_| gone(&name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    /// The numbers of a watch's subscriptions with others beside those that it has.
+    fn admit(
+        &self,
+        caller: Caller,
+        has: &HashSet<u32>,
+        more: &[(u32, View)],
+    ) -> Result<HashSet<u32>, SessionError> {
+        let mut ids = has.clone();
+        for (id, _) in more {
+            if !ids.insert(*id) {
+                return Err(invalid(format!("the watch has a subscription {id} already")));
+            }
+        }
+        let refuse = |message: String| Err(SessionError::new(Reason::LimitReached, message));
+        if ids.len() > MAX_SUBSCRIPTIONS {
+            return refuse(format!("a watch has up to {MAX_SUBSCRIPTIONS} subscriptions"));
+        }
+        let own = self
+            .watches
+            .values()
+            .filter(|watch| watch.caller.uid == caller.uid);
+        let all: usize = own.map(|watch| watch.ids.len()).sum();
+        if !caller.is_root() && all + more.len() > MAX_OF_A_USER {
+            return refuse(format!(
+                "your watches have {all} subscriptions, and up to {MAX_OF_A_USER} are allowed: end others"
+            ));
+        }
+        Ok(ids)
+    }
+}
+
+fn gone(name: &str) -> SessionError {
+    SessionError::new(
+        Reason::SessionNotFound,
+        format!("there is no watch `{name}`: its stream has ended"),
+    )
+}
+
+fn parsed(subscriptions: Vec<v1::Subscription>) -> Result<Vec<(u32, View)>, SessionError> {
+    let parse = |subscription: v1::Subscription| match subscription.view {
+        _ if subscription.id == 0 => Err(invalid("subscriptions are numbered from 1 on")),
+        Some(view) => Ok((subscription.id, view)),
+        None => Err(invalid(format!("subscription {} names no view", subscription.id))),
+    };
+    subscriptions.into_iter().map(parse).collect()
+}
+
+fn message(id: u32, message: Message) -> v1::WatchResponse {
+    v1::WatchResponse {
+        id,
+        message: Some(message),
+    }
+}
+
+/// One watch.
+struct Watch {
+    caller: Caller,
+    handle: Handle,
+    listed: Listed,
+    views: StreamMap<u32, Messages<Message>>,
+    changed: mpsc::Receiver<Change>,
+}
+
+impl Watch {
+    /// The next message of any view.
+    async fn next(&mut self) -> Option<v1::WatchResponse> {
+        loop {
+            tokio::select! {
+                biased;
+                change = self.changed.recv() => match change? {
+                    Change::Add(subscriptions) => self.add(subscriptions),
+                    Change::Drop(ids) => for id in ids {
+                        self.views.remove(&id);
+                    },
+                },
+                Some((id, told)) = self.views.next(), if !self.views.is_empty() => {
+                    let told = told.unwrap_or_else(|status| failed(&status));
+                    if is_last(&told) {
+                        self.views.remove(&id);
+                        self.listed.forget(id);
+                    }
+                    return Some(message(id, told));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, subscriptions: Vec<(u32, View)>) {
+        for (id, view) in subscriptions {
+            self.views
+                .insert(id, open(view, self.caller, self.handle.clone()));
+        }
+    }
+}
+
+/// Whether nothing more comes of a subscription.
+fn is_last(told: &Message) -> bool {
+    let info = match told {
+        Message::Begun(_) => return false,
+        Message::Failed(_) => return true,
+        Message::Latency(message) => &message.info,
+        Message::Flame(message) => &message.info,
+        Message::Trace(message) => &message.info,
+        Message::Explain(message) => &message.info,
+        Message::Spans(message) => &message.info,
+        Message::Waits(message) => &message.info,
+        Message::Timeline(message) => &message.info,
+        Message::Syscalls(message) => &message.info,
+        Message::Records(message) => &message.info,
+    };
+    info.as_ref().is_some_and(|info| info.end.is_some())
+}
+
+fn failed(status: &Status) -> Message {
+    let details = status.get_error_details();
+    Message::Failed(v1::SubscriptionFailed {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        reason: details
+            .error_info()
+            .map_or_else(String::new, |info| info.reason.clone()),
+    })
+}
+
+/// The messages of a view, which is opened once the first is asked for.
+fn open(view: View, caller: Caller, handle: Handle) -> Messages<Message> {
+    match view {
+        View::Latency(asked) => opened(asked, caller, handle, Message::Latency),
+        View::Flame(asked) => opened(asked, caller, handle, Message::Flame),
+        View::Trace(asked) => opened(asked, caller, handle, Message::Trace),
+        View::Explain(asked) => opened(asked, caller, handle, Message::Explain),
+        View::Spans(asked) => opened(asked, caller, handle, Message::Spans),
+        View::Waits(asked) => opened(asked, caller, handle, Message::Waits),
+        View::Timeline(asked) => opened(asked, caller, handle, Message::Timeline),
+        View::Syscalls(asked) => opened(asked, caller, handle, Message::Syscalls),
+        View::Records(asked) => opened(asked, caller, handle, Message::Records),
+    }
+}
+
+fn opened<R: Watched + Send + 'static>(
+    asked: R,
+    caller: Caller,
+    handle: Handle,
+    of: fn(R::Message) -> Message,
+) -> Messages<Message> {
+    let messages = async move { asked.open(caller, &handle).await };
+    let messages = messages.boxed().try_flatten_stream();
+    // Behind a message that says that it is the last, nobody asks for more.
+    let broken = stream::iter([Err(Status::unavailable(
+        "the view has ended without a last message",
+    ))]);
+    Box::pin(messages.map(move |told| told.map(of)).chain(broken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: Caller = Caller {
+        uid: 65_534,
+        gid: 65_534,
+    };
+    const ROOT: Caller = Caller { uid: 0, gid: 0 };
+
+    fn views(ids: std::ops::Range<u32>) -> Vec<(u32, View)> {
+        ids.map(|id| (id, View::Latency(v1::WatchLatencyRequest::default())))
+            .collect()
+    }
+
+    /// Puts a watch with so many subscriptions into the list, where that is allowed.
+    fn begin(open: &mut Open, caller: Caller, count: u32) -> Result<(), SessionError> {
+        let ids = open.admit(caller, &HashSet::new(), &views(1..1 + count))?;
+        let (changes, _) = mpsc::channel(1);
+        let name = open.watches.len().to_string();
+        open.watches.insert(name, OpenWatch { caller, ids, changes });
+        Ok(())
+    }
+
+    #[test]
+    fn subscriptions_of_a_user_are_bounded_and_roots_only_those_of_a_watch() {
+        let mut open = Open::default();
+        for _ in 0..4 {
+            begin(&mut open, NOBODY, 64).unwrap();
+            begin(&mut open, ROOT, 64).unwrap();
+        }
+        let refused = begin(&mut open, NOBODY, 1).unwrap_err();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        begin(&mut open, NOBODY, 0).unwrap();
+        begin(&mut open, ROOT, 64).unwrap();
+        let refused = begin(&mut open, ROOT, 65).unwrap_err();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        let other = Caller { uid: 1, gid: 1 };
+        begin(&mut open, other, 64).unwrap();
+    }
+
+    #[test]
+    fn a_subscription_has_a_number_of_its_own() {
+        let open = Open::default();
+        let has = HashSet::from([3]);
+        let ids = open.admit(NOBODY, &has, &views(1..3)).unwrap();
+        assert_eq!(ids, HashSet::from([1, 2, 3]));
+        let refused = open.admit(NOBODY, &has, &views(2..4)).unwrap_err();
+        assert_eq!(refused.reason, Reason::ArgumentInvalid);
+        let view = |id, view| v1::Subscription { id, view };
+        let latency = || Some(View::Latency(v1::WatchLatencyRequest::default()));
+        assert!(parsed(vec![view(0, latency())]).is_err());
+        assert!(parsed(vec![view(1, None)]).is_err());
+        assert!(parsed(vec![view(1, latency())]).is_ok());
+    }
+}
