@@ -122,6 +122,13 @@ pub fn recorded_length(session: &v1::Session) -> Option<Duration> {
         .and_then(|length| Duration::try_from(length).ok())
 }
 
+/// How long a session outlives its last stream.
+#[must_use]
+pub fn lease(session: &v1::Session) -> Duration {
+    let told = session.lease.and_then(|lease| Duration::try_from(lease).ok());
+    told.unwrap_or(Duration::ZERO)
+}
+
 /// Makes a session.
 ///
 /// # Errors

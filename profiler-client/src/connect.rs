@@ -187,14 +187,18 @@ async fn stream(path: &Path) -> io::Result<UnixStream> {
 }
 
 async fn socket(path: &Path) -> io::Result<Channel> {
-    // One connection is made here and now, so that a dead socket is noticed before anything else.
-    let mut stream = Some(stream(path).await?);
+    // One connection is made here and now, so that a dead socket is noticed before anything else. Others take its place once it is
+    // lost.
+    let mut first = Some(stream(path).await?);
+    let path = path.to_owned();
     let connector = tower::service_fn(move |_: Uri| {
-        let stream = stream.take();
+        let (first, path) = (first.take(), path.clone());
         async move {
-            stream
-                .map(TokioIo::new)
-                .ok_or_else(|| io::Error::other("the connection was lost"))
+            let stream = match first {
+                Some(first) => first,
+                None => stream(&path).await?,
+            };
+            Ok::<_, io::Error>(TokioIo::new(stream))
         }
     });
     // The address is not used, but HTTP/2 requires one.

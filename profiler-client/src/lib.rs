@@ -22,4 +22,5 @@ pub mod state;
 pub mod stop;
 pub mod tui;
 pub mod verb;
+pub mod view;
 pub mod watch;

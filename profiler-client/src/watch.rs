@@ -7,7 +7,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
 };
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::{
     attached::{self, Attached, Owned},
@@ -16,6 +16,7 @@ use crate::{
     render::{escape::terminal, units},
     state::end::End,
     stop::Stop,
+    view::{Change, View, Viewed},
 };
 
 /// How long a stream may take to bring its last message after its session was ended: longer than the daemon waits for the names
@@ -76,6 +77,20 @@ fn note_children(begun: u64, elapsed: Duration) {
     if let Some(text) = children(begun, elapsed) {
         note(&text);
     }
+}
+
+/// Says what became of the connection to the daemon.
+fn note_connection(change: Change) {
+    note(&match change {
+        Change::Lost(lease) => format!(
+            "warning: the connection to the daemon was lost: trying to connect again, for up to {}.",
+            units::duration(lease.as_nanos() as f64)
+        ),
+        Change::Back(after) => format!(
+            "The daemon is connected again, after {}: what was counted meanwhile is there, and what was shown one by one is not.",
+            units::duration(after.as_nanos() as f64)
+        ),
+    });
 }
 
 /// Says that what is shown is as the message before the last one had it.
@@ -205,28 +220,27 @@ impl Run {
         }
     }
 
-    /// Hands every message to `on_message` until the run is over. What has come since the last message then is
-    /// asked for by `again`, which opens the stream once more: the session is somebody else's and goes on.
+    /// Hands every message of a view to `on_message` until the run is over; at the end also what has come since the last message, where
+    /// the session is somebody else's and goes on.
     ///
     /// # Errors
     ///
     /// What `on_message` fails with: it ends the run at once.
-    pub async fn watch<M: Message>(
+    pub async fn watch<R: Viewed>(
         self,
-        stream: Streaming<M>,
-        again: impl AsyncFnOnce() -> Result<Streaming<M>, Status>,
-        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+        view: View<R>,
+        mut on_message: impl FnMut(R::Message) -> Result<(), Failure>,
     ) -> Result<Ended, Failure> {
         let (began, length, own) = (self.began, self.length, self.own);
         // A session that somebody else made has counted before.
         let (mut before, mut children) = (own.then_some(0), 0);
-        let counted = |message: M| {
+        let counted = |message: R::Message| {
             if let Some(all) = message.info().and_then(|info| info.children) {
                 children = all.saturating_sub(*before.get_or_insert(all));
             }
             on_message(message)
         };
-        let how = self.take_all(stream, again, counted).await?;
+        let how = self.take_all(view, counted).await?;
         let elapsed = length.unwrap_or_else(|| began.elapsed());
         Ok(Ended {
             how,
@@ -235,28 +249,27 @@ impl Run {
         })
     }
 
-    async fn take_all<M: Message>(
+    async fn take_all<R: Viewed>(
         mut self,
-        mut stream: Streaming<M>,
-        again: impl AsyncFnOnce() -> Result<Streaming<M>, Status>,
-        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+        mut view: View<R>,
+        mut on_message: impl FnMut(R::Message) -> Result<(), Failure>,
     ) -> Result<How, Failure> {
         loop {
             let message = tokio::select! {
                 biased;
                 () = self.stop.requested() => break,
                 () = until(&mut self.deadline) => break,
-                message = stream.message() => message,
+                message = view.message(note_connection) => message,
             };
             if let Some(ended) = take(message, &mut on_message)? {
                 return Ok(ended);
             }
         }
         if self.own {
-            self.drain(stream, on_message).await
+            self.drain(view, on_message).await
         } else {
             // The first stream stays open until then: without any, the daemon forgets what was sampled for it.
-            let now = within(LAST_LOOK, async { again().await?.message().await }).await;
+            let now = within(LAST_LOOK, view.look_again()).await;
             match now {
                 Some(now) => {
                     take(now, &mut on_message)?;
@@ -268,16 +281,16 @@ impl Run {
     }
 
     /// Ends the session, and takes what is still to come.
-    async fn drain<M: Message>(
+    async fn drain<R: Viewed>(
         &mut self,
-        mut stream: Streaming<M>,
-        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+        mut view: View<R>,
+        mut on_message: impl FnMut(R::Message) -> Result<(), Failure>,
     ) -> Result<How, Failure> {
         let owned = self.owned.clone();
         let end = tokio::spawn(async move { owned.end().await });
         let last = Instant::now() + LAST_MESSAGE;
         loop {
-            let Ok(message) = tokio::time::timeout_at(last, stream.message()).await else {
+            let Ok(message) = tokio::time::timeout_at(last, view.message(note_connection)).await else {
                 note_missing(LAST_MESSAGE);
                 break;
             };

@@ -36,6 +36,16 @@ pub struct TraceState {
     pub unseen: BTreeMap<String, u64>,
     /// A message has arrived.
     pub started: bool,
+    /// What streams before this one counted, which was opened in their place.
+    before: Counted,
+}
+
+/// What a stream has counted since it began.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counted {
+    reached: u64,
+    rejected: u64,
+    lost: BTreeMap<String, u64>,
 }
 
 impl TraceState {
@@ -57,9 +67,14 @@ impl TraceState {
             thread_names,
         } = message;
         if info.is_none_or(|info| info.seq == 0) {
-            // A stream names all anew.
+            // A stream names all anew, and counts from its beginning.
             self.places.clear();
             self.frames.clear();
+            self.before = Counted {
+                reached: self.reached,
+                rejected: self.rejected,
+                lost: std::mem::take(&mut self.lost),
+            };
         }
         if places.len() > MAX_PLACES - self.places.len() {
             return Err(Malformed("more than a million places"));
@@ -80,9 +95,13 @@ impl TraceState {
         }
         self.started = true;
         self.shown = self.shown.saturating_add(hits.len() as u64);
-        self.reached = reached;
-        self.rejected = rejected;
-        self.lost = lost.into_iter().collect();
+        self.reached = self.before.reached.saturating_add(reached);
+        self.rejected = self.before.rejected.saturating_add(rejected);
+        self.lost.clone_from(&self.before.lost);
+        for (reason, count) in lost {
+            let sum = self.lost.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
         self.unseen = unseen.into_iter().collect();
         Ok(hits)
     }
@@ -159,6 +178,8 @@ mod tests {
         state.apply(message(1, &[2])).unwrap();
         state.apply(first).unwrap();
         assert_eq!((state.places.len(), state.shown), (2, 3));
+        // What it counts comes to what the one before has counted.
+        assert_eq!((state.reached, state.lost["rate_limit"]), (18, 8));
     }
 
     #[test]

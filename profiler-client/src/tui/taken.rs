@@ -14,6 +14,7 @@ use crate::{
     cli::exit::Failure,
     render::escape::terminal,
     state::{Malformed, end::End, latency::LatencyState},
+    view::Change,
     watch::Message,
 };
 
@@ -29,7 +30,9 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
         What::Sessions(sessions) => data.sessions = sessions,
         What::Processes(processes) => data.processes = processes,
         What::Attached(attached, target) => return Some(take_session(data, *attached, target)),
+        What::Connection(change) => data.is_connection_lost = matches!(change, Change::Lost(_)),
         What::Gone(message) => {
+            data.is_connection_lost = false;
             data.ended = Some(End::other(terminal(message.trim_end_matches('.'))));
         }
         What::NotAttached(failure) => {
@@ -213,6 +216,7 @@ pub fn follow(frozen: &mut Data, live: &Data) {
     frozen.completing = live.completing;
     frozen.hits.starting = live.hits.starting;
     frozen.ended.clone_from(&live.ended);
+    frozen.is_connection_lost = live.is_connection_lost;
     frozen.recording.clone_from(&live.recording);
 }
 

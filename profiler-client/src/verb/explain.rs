@@ -19,6 +19,7 @@ use crate::{
     output::{self, Progress, note, warnings},
     render::{explain, explain_json},
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
@@ -48,10 +49,9 @@ async fn source_of(connection: Connection, session: v1::Session) -> Option<v1::S
 
 /// Runs it.
 pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (connection, attached, stream, again) = interruptible(&mut stop, async {
+    let (connection, attached, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchExplainRequest {
             session: attached.session.name.clone(),
             interval: Some(prost_types::Duration {
@@ -59,9 +59,8 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
                 nanos: 0,
             }),
         };
-        let stream = client.watch_explain(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_explain(watch).await?.into_inner());
-        Ok((connection, attached, stream, again))
+        let stream = View::open(&connection, &attached.session, watch).await?;
+        Ok((connection, attached, stream))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -77,7 +76,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
     let mut last: Option<v1::WatchExplainResponse> = None;
     let mut progress = Progress::default();
     let ended = run
-        .watch(stream, again, |message: v1::WatchExplainResponse| {
+        .watch(stream, |message: v1::WatchExplainResponse| {
             progress.show(&explain::progress(&message, began.elapsed()));
             last = Some(message);
             Ok(())

@@ -37,6 +37,7 @@ use crate::{
         unresolved,
     },
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
@@ -66,14 +67,13 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         return send(collector.as_ref(), &state, &request, &about).await;
     }
     let event = request.event.clone().unwrap_or_default();
-    let (attached, target, stream, again) = interruptible(&mut stop, async {
+    let (attached, target, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         // A running session's scope is known only now.
         if attached.session.recorded_before.is_none() {
             require_predicate(request.sides, &attached.session.scope)?;
         }
-        let mut client = connection.views();
         let watch = v1::WatchFlameRequest {
             session: attached.session.name.clone(),
             interval: Some(to_proto(INTERVAL)),
@@ -87,10 +87,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             period: event.period,
             frequency_hz: event.frequency_hz,
         };
-        let stream = client.watch_flame(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session).await;
-        Ok((attached, target, stream, again))
+        Ok((attached, target, stream))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -103,7 +102,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     let began = run.began;
     let ended = {
         let mut progress = Progress::default();
-        run.watch(stream, again, |message| {
+        run.watch(stream, |message| {
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;

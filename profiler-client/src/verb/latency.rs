@@ -25,6 +25,7 @@ use crate::{
     render::{by_value_json, json, text},
     state::latency::LatencyState,
     stop::Stop,
+    view::View,
     watch::{Message as _, Run},
 };
 
@@ -39,17 +40,15 @@ enum Show {
 
 /// Runs it.
 pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (opened, attached, stream, again, mut show, title) = interruptible(&mut stop, async {
+    let (opened, attached, stream, mut show, title) = interruptible(&mut stop, async {
         let opened = Opened::new(&request).await?;
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchLatencyRequest {
             session: attached.session.name.clone(),
             interval: Some(to_proto(request.interval)),
         };
-        let stream = client.watch_latency(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_latency(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let title = if opened.has_metrics(&request) {
             target::label(&connection, &attached.session).await
         } else {
@@ -74,7 +73,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         } else {
             Show::Lines(text::Updates::default())
         };
-        Ok((opened, attached, stream, again, show, title))
+        Ok((opened, attached, stream, show, title))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -84,7 +83,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     let mut state = LatencyState::default();
     let mut exports = Exports::begin(opened, &request, &attached, title);
     let ended = run
-        .watch(stream, again, |message: v1::WatchLatencyResponse| {
+        .watch(stream, |message: v1::WatchLatencyResponse| {
             let last = message.is_final();
             state
                 .apply(message)

@@ -21,16 +21,16 @@ use crate::{
     render::{events, spans, spans_json},
     state::{spans::SpansState, trace::origin_ns},
     stop::Stop,
+    view::View,
     watch::{Message as _, Run},
 };
 
 /// Runs it.
 pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let file = request.export.as_ref().map(File::open).transpose()?;
-    let (attached, stream, again, mut live, began_ns, about) = interruptible(&mut stop, async {
+    let (attached, stream, mut live, began_ns, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchSpansRequest {
             session: attached.session.name.clone(),
             interval: None,
@@ -39,8 +39,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
             system_calls: request.system_calls,
         };
         let began_ns = monotonic_ns();
-        let stream = client.watch_spans(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_spans(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session);
         let is_hidden = request.json || file.as_ref().is_some_and(File::is_stdout);
         let live = Redrawn::open(request.color, is_hidden, target).await;
@@ -48,7 +47,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
             Some(_) => About::of(&connection, &attached.session).await,
             None => About::default(),
         };
-        Ok((attached, stream, again, live, began_ns, about))
+        Ok((attached, stream, live, began_ns, about))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -60,7 +59,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
     state.is_recorded = is_recorded;
     let mut origin = is_recorded.then_some(attached.session.recorded_begin_ns);
     let ended = run
-        .watch(stream, again, |message: v1::WatchSpansResponse| {
+        .watch(stream, |message: v1::WatchSpansResponse| {
             let last = message.is_final();
             state
                 .apply(message)

@@ -17,25 +17,24 @@ use crate::{
     render::{syscalls, syscalls_json},
     state::syscalls::SyscallsState,
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
 /// Runs it.
 pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again, mut live) = interruptible(&mut stop, async {
+    let (attached, stream, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchSyscallsRequest {
             session: attached.session.name.clone(),
             interval: None,
             by: request.by.into(),
         };
-        let stream = client.watch_syscalls(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_syscalls(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session);
         let live = Redrawn::open(request.color, request.json, target).await;
-        Ok((attached, stream, again, live))
+        Ok((attached, stream, live))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -44,7 +43,7 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
     let began = run.began;
     let mut state = SyscallsState::default();
     let ended = run
-        .watch(stream, again, |message: v1::WatchSyscallsResponse| {
+        .watch(stream, |message: v1::WatchSyscallsResponse| {
             live.take(
                 &mut state,
                 message,

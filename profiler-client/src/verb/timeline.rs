@@ -4,7 +4,6 @@ use std::future::ready;
 
 use profiler_proto::v1;
 use tokio::time::Instant;
-use tonic::Status;
 
 use super::{
     events::{self, File},
@@ -29,6 +28,7 @@ use crate::{
     },
     state::timeline::TimelineState,
     stop::Stop,
+    view,
     watch::{Message as _, Run},
 };
 
@@ -58,7 +58,6 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     let (attached, stream, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchTimelineRequest {
             session: attached.session.name.clone(),
             counters: request.counters.clone(),
@@ -68,7 +67,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
             ),
             threads: request.threads,
         };
-        let stream = client.watch_timeline(watch).await?.into_inner();
+        let stream = view::View::open(&connection, &attached.session, watch).await?;
         let about = events::About::of(&connection, &attached.session).await;
         Ok((attached, stream, about))
     })
@@ -83,9 +82,8 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     let began = run.began;
     let mut state = TimelineState::default();
     // Another stream would begin to count anew.
-    let again = async || Err(Status::unavailable("the buckets are those that came"));
     let ended = run
-        .watch(stream, again, |message: v1::WatchTimelineResponse| {
+        .watch(stream, |message: v1::WatchTimelineResponse| {
             let last = message.is_final();
             let bucket = state
                 .apply(message)

@@ -15,24 +15,23 @@ use crate::{
     render::top,
     state::{flame::FlameState, functions::FunctionTimes},
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
 /// Runs it.
 pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again, mut live) = interruptible(&mut stop, async {
+    let (attached, stream, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchFlameRequest {
             session: attached.session.name.clone(),
             ..Default::default()
         };
-        let stream = client.watch_flame(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session);
         let live = Redrawn::open(request.color, request.json, target).await;
-        Ok((attached, stream, again, live))
+        Ok((attached, stream, live))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -41,7 +40,7 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
     let began = run.began;
     let mut state = FlameState::default();
     let ended = run
-        .watch(stream, again, |message: v1::WatchFlameResponse| {
+        .watch(stream, |message: v1::WatchFlameResponse| {
             live.take(
                 &mut state,
                 message,

@@ -26,6 +26,7 @@ use crate::{
     render::{events::hits::Hits, trace, trace_json},
     state::trace::{TraceState, origin_ns},
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
@@ -45,10 +46,9 @@ enum Show {
 /// Runs it.
 pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let file = request.export.as_ref().map(File::open).transpose()?;
-    let (attached, stream, again, began_ns, about) = interruptible(&mut stop, async {
+    let (attached, stream, began_ns, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchTraceRequest {
             session: attached.session.name.clone(),
             interval: None,
@@ -58,9 +58,8 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             None => About::default(),
         };
         let began_ns = monotonic_ns();
-        let stream = client.watch_trace(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_trace(watch).await?.into_inner());
-        Ok((attached, stream, again, began_ns, about))
+        let stream = View::open(&connection, &attached.session, watch).await?;
+        Ok((attached, stream, began_ns, about))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -81,7 +80,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
     let mut origin = None;
     let mut kept = file.as_ref().map(|_| Hits::of(&about.title));
     let ended = run
-        .watch(stream, again, |message: v1::WatchTraceResponse| {
+        .watch(stream, |message: v1::WatchTraceResponse| {
             let hits = state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;

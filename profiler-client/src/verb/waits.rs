@@ -17,24 +17,23 @@ use crate::{
     render::{waits, waits_json},
     state::waits::WaitsState,
     stop::Stop,
+    view::View,
     watch::Run,
 };
 
 /// Runs it.
 pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again, mut live) = interruptible(&mut stop, async {
+    let (attached, stream, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchWaitsRequest {
             session: attached.session.name.clone(),
             interval: None,
         };
-        let stream = client.watch_waits(watch.clone()).await?.into_inner();
-        let again = async move || Ok(client.watch_waits(watch).await?.into_inner());
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session);
         let live = Redrawn::open(request.color, request.json, target).await;
-        Ok((attached, stream, again, live))
+        Ok((attached, stream, live))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -43,7 +42,7 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     let began = run.began;
     let mut state = WaitsState::default();
     let ended = run
-        .watch(stream, again, |message: v1::WatchWaitsResponse| {
+        .watch(stream, |message: v1::WatchWaitsResponse| {
             live.take(
                 &mut state,
                 message,

@@ -25,6 +25,7 @@ mod floods;
 mod grouping;
 mod inlined;
 mod known;
+mod lost;
 mod musl;
 mod node;
 mod packages;

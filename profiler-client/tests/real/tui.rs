@@ -10,7 +10,9 @@ use std::{
 use super::{
     bpf,
     command::{profiler, program, run},
+    daemon::Daemon,
     fixture::{Fixture, long_scale},
+    lost::Tunnel,
     verbs::{busy, unharmed},
 };
 use profiler_testkit::{Random, has_program};
@@ -1086,4 +1088,35 @@ fn differing(wanted: &str, shown: &str) -> Vec<String> {
     others
         .map(|(wanted, shown)| format!("- {wanted}\n+ {shown}"))
         .collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_screen_says_that_its_connection_was_lost_and_goes_on_once_it_is_back() {
+    let target = busy();
+    let daemon = Daemon::start();
+    let tunnel = Tunnel::to(&daemon);
+    let terminal = Terminal::open(100, 24);
+    let (socket, pid) = (tunnel.socket.display(), target.pid());
+    terminal.start(&format!("-p {pid} f --host {socket} --pane latency"));
+    let calls = |screen: &str| -> Option<u64> {
+        let (before, _) = screen.split_once(" calls, ")?;
+        before.rsplit(' ').next()?.replace(',', "").parse().ok()
+    };
+    let screen = terminal.wait("calls", |screen| calls(screen).is_some_and(|calls| calls > 0));
+    let before = calls(&screen).unwrap();
+    tunnel.cut();
+    let lost = terminal.wait("the loss", |screen| {
+        screen.contains("no connection: trying again")
+    });
+    assert!(calls(&lost).is_some(), "what was there stays:\n{lost}");
+    tunnel.mend();
+    terminal.wait("calls of later", |screen| {
+        !screen.contains("no connection") && calls(screen).is_some_and(|calls| calls > before + 100)
+    });
+    terminal.press(&["q"]);
+    terminal.wait("the end", |screen| screen.contains("ended 0"));
+    assert!(daemon.sessions().is_empty());
+    assert_eq!(daemon.stop(), Some(0));
+    unharmed(target);
 }

@@ -220,9 +220,10 @@ async fn serve_in_process(handle: Handle, served: Served) -> Result<InProcess, S
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let stream = ours.take();
             async move {
-                stream
-                    .map(TokioIo::new)
-                    .ok_or_else(|| io::Error::other("the service within this process ended"))
+                stream.map(TokioIo::new).ok_or_else(|| {
+                    let why = "the service within this process ended";
+                    io::Error::new(io::ErrorKind::NotConnected, why)
+                })
             }
         }))
         .await?;

@@ -156,6 +156,8 @@ pub struct Data {
     pub completing: bool,
     /// Why the session ended.
     pub ended: Option<End>,
+    /// The connection to the daemon is being made again.
+    pub is_connection_lost: bool,
     /// What is recorded, and into which file.
     pub recording: Option<String>,
     /// What is drawn of the flame view.

@@ -1,8 +1,9 @@
 //! Panes with a stream of their own: it is open as long as they are shown, and costs nothing otherwise.
 
+use std::time::Duration;
+
 use profiler_proto::v1;
 use tokio::sync::mpsc;
-use tonic::{Response, Status, Streaming};
 
 use super::{
     BETWEEN_LOOKS, Incoming, Reports, What,
@@ -13,6 +14,7 @@ use crate::{
     cli::exit::Failure,
     connect::Connection,
     tui::{data::AsideOf, lens::Pane},
+    view::View,
 };
 
 /// Calls in a message: as many as the service gives.
@@ -36,6 +38,8 @@ pub struct Task {
     pub owned: Owned,
     /// The session whose waits and system calls are shown.
     pub session: String,
+    /// How long it outlives its last stream.
+    pub lease: Duration,
     /// What a session for a scope of its own is made with.
     pub template: v1::CreateSessionRequest,
     pub is_of_recording: bool,
@@ -109,28 +113,31 @@ impl Task {
     }
 
     fn waits(&self, session: String) -> Opened {
-        let mut client = self.connection.views();
+        let client = self.connection.views();
         let request = v1::WatchWaitsRequest {
             session,
             interval: None,
         };
-        self.stream(async move { client.watch_waits(request).await }, What::Waits)
+        let (reports, lease) = (self.reports.clone(), self.lease);
+        opened(async move {
+            forward(View::of(client, lease, request).await, &reports, What::Waits).await;
+        })
     }
 
     fn syscalls(&self, session: String) -> Opened {
-        let mut client = self.connection.views();
+        let client = self.connection.views();
         let request = v1::WatchSyscallsRequest {
             session,
             ..Default::default()
         };
-        self.stream(
-            async move { client.watch_syscalls(request).await },
-            What::Syscalls,
-        )
+        let (reports, lease) = (self.reports.clone(), self.lease);
+        opened(async move {
+            forward(View::of(client, lease, request).await, &reports, What::Syscalls).await;
+        })
     }
 
     fn spans(&self) -> Opened {
-        let mut client = self.connection.views();
+        let client = self.connection.views();
         let request = v1::WatchSpansRequest {
             session: self.session.clone(),
             interval: None,
@@ -139,11 +146,14 @@ impl Task {
             // Recordings have no system calls of each call, and say so where these are asked for.
             system_calls: !self.is_of_recording,
         };
-        self.stream(async move { client.watch_spans(request).await }, What::Spans)
+        let (reports, lease) = (self.reports.clone(), self.lease);
+        opened(async move {
+            forward(View::of(client, lease, request).await, &reports, What::Spans).await;
+        })
     }
 
     fn timeline(&self) -> Opened {
-        let mut client = self.connection.views();
+        let client = self.connection.views();
         let request = v1::WatchTimelineRequest {
             session: self.session.clone(),
             step: Some(prost_types::Duration {
@@ -152,10 +162,10 @@ impl Task {
             }),
             ..Default::default()
         };
-        self.stream(
-            async move { client.watch_timeline(request).await },
-            What::Timeline,
-        )
+        let (reports, lease) = (self.reports.clone(), self.lease);
+        opened(async move {
+            forward(View::of(client, lease, request).await, &reports, What::Timeline).await;
+        })
     }
 
     /// Looks at the daemon's sessions as long as they are shown.
@@ -185,7 +195,7 @@ impl Task {
     }
 
     fn explained(&self, session: String) -> Opened {
-        let mut client = self.connection.views();
+        let client = self.connection.views();
         let request = v1::WatchExplainRequest {
             session,
             interval: None,
@@ -196,20 +206,14 @@ impl Task {
                 Incoming::Broken(failure) => Incoming::Broken(failure),
             })
         };
-        self.stream(async move { client.watch_explain(request).await }, report)
+        let (reports, lease) = (self.reports.clone(), self.lease);
+        opened(async move {
+            forward(View::of(client, lease, request).await, &reports, report).await;
+        })
     }
+}
 
-    /// Opens a stream, and passes on what comes of it.
-    fn stream<M: Send + 'static>(
-        &self,
-        open: impl Future<Output = Result<Response<Streaming<M>>, Status>> + Send + 'static,
-        report: impl Fn(Incoming<M>) -> What + Send + 'static,
-    ) -> Opened {
-        let reports = self.reports.clone();
-        let task = async move {
-            let opened = open.await.map(Response::into_inner);
-            forward(opened, &reports, report).await;
-        };
-        Opened(tokio::spawn(task).abort_handle())
-    }
+/// Runs what opens a stream and passes on what comes of it.
+fn opened(task: impl Future<Output = ()> + Send + 'static) -> Opened {
+    Opened(tokio::spawn(task).abort_handle())
 }

@@ -31,6 +31,7 @@ use crate::{
     cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
     connect::Connection,
     verb::{imported::Picture, processes},
+    view::Change,
 };
 
 /// Time between looks at the processes.
@@ -75,6 +76,8 @@ pub enum What {
     Flame(Incoming<Box<v1::WatchFlameResponse>>),
     /// The daemon is gone, with what was watched.
     Gone(String),
+    /// What became of the connection.
+    Connection(Change),
     /// Of the latency view.
     Latency(Incoming<v1::WatchLatencyResponse>),
     /// The scope has no durations to show.

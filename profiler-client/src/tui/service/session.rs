@@ -1,5 +1,7 @@
 //! The session of an attachment: its views stay open, edits of its scope come one after the other.
 
+use std::time::Duration;
+
 use profiler_proto::v1::{
     self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
 };
@@ -8,15 +10,16 @@ use tokio::{
     sync::{mpsc, watch},
     task::AbortHandle,
 };
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
 use super::{Costly, Edit, Incoming, Making, Reports, What, aside, costs::Costs, counts, hits};
 use crate::{
-    attached::{Attached, Owned},
+    attached::{self, Attached, Owned},
     cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
     connect::Connection,
     tui::lens::{FlameView, Target},
     verb::target,
+    view::{View, Viewed},
 };
 
 /// All that the session's task has.
@@ -50,6 +53,7 @@ impl Task {
         let views = Views {
             client: self.connection.views(),
             session: session.name.clone(),
+            lease: attached::lease(&session),
             reports: self.reports.clone(),
             recorded_scope: matches!(self.target, Target::Recording(_)).then(|| session.scope.clone()),
             flame: None,
@@ -95,6 +99,7 @@ impl Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),
             session: session.name.clone(),
+            lease: attached::lease(&session),
             template: template.clone(),
             is_of_recording,
             reports: self.reports.clone(),
@@ -214,6 +219,8 @@ impl Edits {
 struct Views {
     client: ViewServiceClient<Channel>,
     session: String,
+    /// How long it outlives its last stream.
+    lease: Duration,
     reports: Reports,
     /// The scope that a recording is looked at with: its views have one message, of that.
     recorded_scope: Option<String>,
@@ -329,15 +336,14 @@ impl Views {
     }
 
     fn open_latency(&self) -> Opened {
-        let (mut client, reports) = (self.client.clone(), self.reports.clone());
+        let (client, reports, lease) = (self.client.clone(), self.reports.clone(), self.lease);
         let request = v1::WatchLatencyRequest {
             session: self.session.clone(),
             interval: None,
         };
         Opened(
             tokio::spawn(async move {
-                let opened = client.watch_latency(request).await;
-                forward(opened.map(tonic::Response::into_inner), &reports, What::Latency).await;
+                forward(View::of(client, lease, request).await, &reports, What::Latency).await;
             })
             .abort_handle(),
         )
@@ -345,7 +351,7 @@ impl Views {
 
     fn open_flame(&self, wanted: &FlameView, in_calls: bool, left: Left) -> Flame {
         let (is_parked, mut parked) = watch::channel(false);
-        let (mut client, reports) = (self.client.clone(), self.reports.clone());
+        let (client, reports, lease) = (self.client.clone(), self.reports.clone(), self.lease);
         let request = v1::WatchFlameRequest {
             session: self.session.clone(),
             difference: wanted.difference,
@@ -354,7 +360,7 @@ impl Views {
             ..Default::default()
         };
         let task = async move {
-            let opened = client.watch_flame(request).await;
+            let opened = View::of(client, lease, request).await;
             left.settle();
             let report = |message| {
                 What::Flame(match message {
@@ -363,7 +369,7 @@ impl Views {
                 })
             };
             let mut stream = match opened {
-                Ok(opened) => opened.into_inner(),
+                Ok(opened) => opened,
                 Err(status) => {
                     reports.send(report(Incoming::Broken(status.into()))).await;
                     return;
@@ -389,22 +395,30 @@ impl Views {
 }
 
 /// Passes messages on until there are none, or nobody wants them.
-pub(super) async fn forward<M>(
-    opened: Result<Streaming<M>, Status>,
+pub(super) async fn forward<R: Viewed>(
+    opened: Result<View<R>, Status>,
     reports: &Reports,
-    report: impl Fn(Incoming<M>) -> What,
+    report: impl Fn(Incoming<R::Message>) -> What,
 ) {
     match opened {
-        Ok(mut stream) => pass_on(&mut stream, reports, report).await,
+        Ok(mut view) => pass_on(&mut view, reports, report).await,
         Err(status) => {
             reports.send(report(Incoming::Broken(status.into()))).await;
         }
     }
 }
 
-async fn pass_on<M>(stream: &mut Streaming<M>, reports: &Reports, report: impl Fn(Incoming<M>) -> What) {
+async fn pass_on<R: Viewed>(
+    view: &mut View<R>,
+    reports: &Reports,
+    report: impl Fn(Incoming<R::Message>) -> What,
+) {
     loop {
-        let what = match stream.message().await {
+        let tell = |change| {
+            let reports = reports.clone();
+            tokio::spawn(async move { reports.send(What::Connection(change)).await });
+        };
+        let what = match view.message(tell).await {
             Ok(Some(message)) => Incoming::Message(message),
             Ok(None) => return,
             Err(status) => {

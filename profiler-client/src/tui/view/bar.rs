@@ -96,6 +96,8 @@ fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
     // What a recording's part shows has come to its end as soon as it is there.
     if let Some(end) = ended.filter(|end| !end.is_of_recording()) {
         line = line.and(Style::Warning, format!("  ended: {}", terminal(&end.reason)));
+    } else if data.is_connection_lost {
+        line = line.and(Style::Warning, "  no connection: trying again …");
     } else if lens.attaching {
         line = line.and(Style::Warning, "  attaching …");
     } else if lens.is_editing() {

@@ -15,7 +15,6 @@ mod redacted;
 use std::io;
 
 use profiler_proto::v1;
-use tonic::Status;
 
 use self::{
     awaited::Awaited,
@@ -34,6 +33,7 @@ use crate::{
     render::{escape::terminal, units},
     stop::Stop,
     tui::lens::quoted,
+    view::View,
     watch::Run,
 };
 
@@ -45,13 +45,12 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let (attached, target, machine, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client = connection.views();
         let watch = v1::WatchRecordsRequest {
             session: attached.session.name.clone(),
             ..request.more.clone()
         };
         let machine = connection.host().await?;
-        let stream = client.watch_records(watch).await?.into_inner();
+        let stream = View::open(&connection, &attached.session, watch).await?;
         let target = target::label(&connection, &attached.session).await;
         Ok((attached, target, machine, stream))
     })
@@ -74,10 +73,8 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let mut progress = Progress::default();
     let mut run = Run::begin(request.duration, stop, owned, &attached);
     awaited.is_to_end(&mut run);
-    // A second stream would begin where the first has ended, and knows nothing of what lies between.
-    let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
-        .watch(stream, again, |mut message: v1::WatchRecordsResponse| {
+        .watch(stream, |mut message: v1::WatchRecordsResponse| {
             // Conditions have the places of the scope, of which a redacted message has but parts.
             if let Some(happened) = awaited.take(&message) {
                 drop(std::mem::take(&mut progress));
