@@ -211,7 +211,7 @@ fn refusal(status: &Status) -> Option<io::ErrorKind> {
 mod tests {
     use super::*;
 
-    const LEASE: Duration = Duration::from_secs(60);
+    const LEASE: Duration = Duration::from_mins(1);
 
     fn failed(kind: io::ErrorKind) -> Status {
         Status::from_error(Box::new(io::Error::from(kind)))

@@ -1,6 +1,6 @@
 //! The machine that the daemon runs on.
 
-use std::fs;
+use std::{fmt::Write as _, fs};
 
 use sha2::{Digest as _, Sha256};
 
@@ -48,10 +48,12 @@ fn id(machine_id: &str) -> String {
         .chain_update(OF_THIS_PROGRAM)
         .chain_update(machine_id)
         .finalize();
-    hash.iter()
-        .take(ID_BYTES)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut name = String::new();
+    for byte in hash.iter().take(ID_BYTES) {
+        // A string takes all.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 #[cfg(test)]

@@ -56,9 +56,14 @@ pub fn text(info: &v1::GetInfoResponse, is_daemon: bool) -> String {
             ),
         ));
     }
-    rows.into_iter()
-        .map(|(name, value)| format!("{name:<9} {value}\n"))
-        .collect()
+    let mut text = String::new();
+    for (name, value) in rows {
+        text.push_str(&format!(
+            "{name:<9} {value}
+"
+        ));
+    }
+    text
 }
 
 /// How long ago something was recorded; `None` where its date is not known, or in the future.

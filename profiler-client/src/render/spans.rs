@@ -471,6 +471,13 @@ pub(crate) mod tests {
         }
     }
 
+    fn of_scope(scope: &str) -> v1::StreamInfo {
+        v1::StreamInfo {
+            scope: scope.to_owned(),
+            ..Default::default()
+        }
+    }
+
     /// A call with all that can be known of one, and one without.
     pub fn sample() -> SpansState {
         let frame = |id, function: &str, file: &str, line| v1::Frame {
@@ -494,10 +501,7 @@ pub(crate) mod tests {
         });
         let mut state = SpansState::default();
         let message = v1::WatchSpansResponse {
-            info: Some(v1::StreamInfo {
-                scope: "handle_request/main.cc:1310/recv@main.cc:1312".into(),
-                ..v1::StreamInfo::default()
-            }),
+            info: Some(of_scope("handle_request/main.cc:1310/recv@main.cc:1312")),
             spans: vec![
                 v1::Span {
                     ts_ns: 5_041_337_000,

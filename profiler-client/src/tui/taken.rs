@@ -6,7 +6,7 @@ use profiler_proto::v1;
 
 use super::{
     data::{Data, Heat, Hits, StepCount},
-    lens::{Action, CostOfEdit},
+    lens::Action,
     service::{Costly, Incoming, What},
 };
 use crate::{
@@ -31,10 +31,7 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
         What::Processes(processes) => data.processes = processes,
         What::Attached(attached, target) => return Some(take_session(data, *attached, target)),
         What::Connection(change) => data.is_connection_lost = matches!(change, Change::Lost(_)),
-        What::Gone(message) => {
-            data.is_connection_lost = false;
-            data.ended = Some(End::other(terminal(message.trim_end_matches('.'))));
-        }
+        What::Gone(message) => gone(data, &message),
         What::NotAttached(failure) => {
             return Some(Action::NotAttached {
                 message: failure.message,
@@ -57,10 +54,7 @@ fn take_report(data: &mut Data, what: What) -> Option<Action> {
             });
         }
         What::Costly(Costly { wanted, cost, scope }) => {
-            let cost = CostOfEdit {
-                words: terminal(&cost.words).into_owned(),
-                ..cost
-            };
+            let cost = cost.escaped();
             return Some(Action::Costly { wanted, cost, scope });
         }
         // The last pictures stay: why there are no others stands above them.
@@ -200,6 +194,12 @@ fn end_of_pane(data: &Data, message: &impl Message) -> Option<End> {
     (data.ended.is_none() && !end.is_of_recording()).then_some(end)
 }
 
+/// The daemon is gone, and is not waited for any more.
+fn gone(data: &mut Data, message: &str) {
+    data.is_connection_lost = false;
+    data.ended = Some(End::other(terminal(message.trim_end_matches('.'))));
+}
+
 /// Lets a screen that stands still have what is no measurement.
 pub fn follow(frozen: &mut Data, live: &Data) {
     frozen.sessions.clone_from(&live.sessions);
@@ -239,10 +239,8 @@ fn view<M: Message>(
                 return Some(Action::Notice(error));
             }
             end.map(|end| {
-                Action::Ended(End {
-                    reason: terminal(&end.reason).into_owned(),
-                    ..end
-                })
+                let reason = terminal(&end.reason).into_owned();
+                Action::Ended(End { reason, ..end })
             })
         }
         Incoming::Broken(failure) => Some(broken(&failure)),

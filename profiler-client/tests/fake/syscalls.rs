@@ -44,6 +44,5 @@ pub fn syscalls(by: v1::Grouping, update: usize, why: Option<&str>) -> v1::Watch
         begun_before: 2,
         watched_ns: 1_000_000_000,
         lost: [("syscall_limit".to_owned(), 5)].into(),
-        ..Default::default()
     }
 }

@@ -102,7 +102,7 @@ impl Tunnel {
 
 fn pass_on(mut from: UnixStream, mut to: UnixStream) {
     thread::spawn(move || {
-        let mut buffer = [0; 1 << 16];
+        let mut buffer = vec![0; 1 << 16];
         let mut pass = || -> io::Result<()> {
             loop {
                 let count = from.read(&mut buffer)?;

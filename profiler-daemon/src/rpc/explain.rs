@@ -20,7 +20,7 @@ pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainRespon
             &Shown {
                 scope: &picture.scope,
                 cost: picture.cost,
-                children: stream_info::children(&picture.lost),
+                children: Some(stream_info::children(&picture.lost)),
                 ended: picture.ended.as_ref(),
             },
         )),

@@ -64,7 +64,7 @@ impl FlameDelta {
                 &Shown {
                     scope: &picture.scope,
                     cost: picture.cost,
-                    children: stream_info::children(&picture.lost),
+                    children: Some(stream_info::children(&picture.lost)),
                     ended: picture.ended.as_ref(),
                 },
             )),

@@ -58,7 +58,7 @@ impl LatencyDelta {
                 &Shown {
                     scope: &picture.scope,
                     cost: picture.cost,
-                    children: stream_info::children(&picture.lost),
+                    children: Some(stream_info::children(&picture.lost)),
                     ended: picture.ended.as_ref(),
                 },
             )),

@@ -78,7 +78,7 @@ impl Messages {
                 &Shown {
                     scope: &picture.scope,
                     cost: picture.cost,
-                    children: stream_info::children(&picture.lost),
+                    children: Some(stream_info::children(&picture.lost)),
                     ended: picture.ended.as_ref(),
                 },
             )),

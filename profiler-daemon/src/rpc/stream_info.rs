@@ -39,8 +39,8 @@ pub fn info(at: Position, shown: &Shown<'_>) -> v1::StreamInfo {
 }
 
 /// How many processes the targets have begun, which is told among losses.
-pub fn children(lost: &Losses) -> Option<u64> {
-    Some(lost.get(CHILDREN).copied().unwrap_or(0))
+pub fn children(lost: &Losses) -> u64 {
+    lost.get(CHILDREN).copied().unwrap_or(0)
 }
 
 fn end(ending: &Ending) -> v1::StreamEnd {

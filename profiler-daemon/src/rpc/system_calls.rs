@@ -23,7 +23,7 @@ pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResp
             &Shown {
                 scope: &picture.scope,
                 cost: picture.cost,
-                children: stream_info::children(&picture.lost),
+                children: Some(stream_info::children(&picture.lost)),
                 ended: picture.ended.as_ref(),
             },
         )),

@@ -26,7 +26,7 @@ pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceRespo
             &Shown {
                 scope: "",
                 cost: batch.cost,
-                children: stream_info::children(&batch.unseen),
+                children: Some(stream_info::children(&batch.unseen)),
                 ended: batch.ended.as_ref(),
             },
         )),

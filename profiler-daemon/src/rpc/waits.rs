@@ -29,7 +29,7 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
             &Shown {
                 scope: &picture.scope,
                 cost: picture.cost,
-                children: stream_info::children(&picture.lost),
+                children: Some(stream_info::children(&picture.lost)),
                 ended: picture.ended.as_ref(),
             },
         )),

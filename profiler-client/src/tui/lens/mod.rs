@@ -37,6 +37,7 @@ pub use self::{
 pub use crate::state::functions::FrameId;
 use crate::{
     cli::args::By,
+    render::escape::terminal,
     state::{
         functions::Sort,
         shape::{Around, Shape},
@@ -123,6 +124,17 @@ pub struct CostOfEdit {
     pub words: String,
     /// The probes would take more of the target's CPU time than they may.
     pub over_budget: bool,
+}
+
+impl CostOfEdit {
+    /// The same, without what would do something to a terminal.
+    #[must_use]
+    pub fn escaped(self) -> Self {
+        Self {
+            words: terminal(&self.words).into_owned(),
+            ..self
+        }
+    }
 }
 
 impl Costly {

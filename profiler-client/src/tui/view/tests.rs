@@ -925,19 +925,19 @@ fn findings_have_the_text_of_their_line() {
     says(&shown, &["server.cc:13!else   if (n > 100)"]);
 }
 
-fn over_budget(reason: &str) -> Option<v1::TakenOff> {
-    Some(v1::TakenOff {
+fn over_budget(reason: &str) -> v1::TakenOff {
+    v1::TakenOff {
         reason: reason.to_owned(),
         over_budget: true,
-    })
+    }
 }
 
 #[test]
 fn what_was_taken_off_has_the_cost_of_that_moment() {
     let mut data = sample::busy();
     let function = data.latency.functions.get_mut(&1).unwrap();
-    function.taken_off = over_budget(&format!(
-        "20,000 calls a second took 14% of the target's CPU time, over the budget of 3%"
+    function.taken_off = Some(over_budget(
+        "20,000 calls a second took 14% of the target's CPU time, over the budget of 3%",
     ));
     // The window forgets the calls of before.
     function.window.rate_hz = 3.0;
@@ -961,8 +961,8 @@ fn what_was_taken_off_has_the_cost_of_that_moment() {
     // The selected one says its own reason.
     let mut other = data.latency.functions[&1].clone();
     other.function.name = "parse".to_owned();
-    other.taken_off = over_budget(&format!(
-        "9,000 calls a second took 5% of the target's CPU time, over the budget of 3%"
+    other.taken_off = Some(over_budget(
+        "9,000 calls a second took 5% of the target's CPU time, over the budget of 3%",
     ));
     data.latency.functions.insert(2, other);
     let mut lens = lens(Pane::Losses, SLOW);
