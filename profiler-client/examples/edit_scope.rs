@@ -8,9 +8,8 @@
 use std::{env, error::Error, path::PathBuf, time::Duration};
 
 use profiler_client::{
-    attached::{Attached, Owned},
-    cli::request::{Host, SessionChoice},
-    connect::connect,
+    attached::{Attached, Owned, SessionChoice},
+    connect::{Host, connect},
 };
 use profiler_proto::v1::{self, edit_scope_request::Edit};
 

@@ -7,11 +7,10 @@
 use std::{env, error::Error, path::PathBuf, time::Duration};
 
 use profiler_client::{
-    attached::{Attached, Owned},
-    cli::request::{Host, SessionChoice, Sides},
-    connect::{Connection, connect},
+    attached::{Attached, Owned, SessionChoice},
+    connect::{Connection, Host, connect},
     render::svg::{self, About},
-    state::flame::FlameState,
+    state::{flame::FlameState, sides::Sides},
 };
 use profiler_proto::v1;
 

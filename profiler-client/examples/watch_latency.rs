@@ -7,9 +7,8 @@
 use std::{env, error::Error, path::PathBuf};
 
 use profiler_client::{
-    attached::{Attached, Owned},
-    cli::request::{Host, SessionChoice},
-    connect::{Connection, connect},
+    attached::{Attached, Owned, SessionChoice},
+    connect::{Connection, Host, connect},
     state::latency::LatencyState,
 };
 use profiler_proto::v1;

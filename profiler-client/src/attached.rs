@@ -9,11 +9,7 @@ use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
 use tokio::time::Instant;
 use tonic::{Request, transport::Channel};
 
-use crate::{
-    cli::{exit::Failure, request::SessionChoice},
-    connect::Connection,
-    render::escape::terminal,
-};
+use crate::{connect::Connection, failure::Failure, render::escape::terminal};
 
 /// Attaching thousands of probes to a large program takes seconds; a daemon that needs longer hangs.
 const CREATE_DEADLINE: Duration = Duration::from_mins(2);
@@ -65,6 +61,29 @@ impl Owned {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Made>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a view's session comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SessionChoice {
+    /// Made for this command, and ended with it.
+    Make(Box<v1::CreateSessionRequest>),
+    /// A running one of this name.
+    Join(String),
+}
+
+impl SessionChoice {
+    /// A session of a process, with all else as it is where nothing is asked for.
+    #[must_use]
+    pub fn of_process(pid: u32, scope: &str) -> Self {
+        Self::Make(Box::new(v1::CreateSessionRequest {
+            target: Some(v1::Target {
+                target: Some(v1::target::Target::Pid(pid)),
+            }),
+            scope: scope.to_owned(),
+            ..v1::CreateSessionRequest::default()
+        }))
     }
 }
 

@@ -20,7 +20,8 @@ use tonic::{
 };
 
 use crate::{
-    cli::{endpoint::OtlpEndpoint, exit::Failure},
+    cli::endpoint::OtlpEndpoint,
+    failure::Failure,
     render::{escape::terminal, units},
 };
 

@@ -15,10 +15,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::{
-    cli::{
-        exit::{ExitStatus, Failure},
-        request::Host,
-    },
+    failure::{Failure, FailureClass},
     in_process,
     render::escape::terminal,
 };
@@ -32,6 +29,26 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Messages are refused above this size, so that a broken daemon cannot exhaust the client. A
 /// snapshot of a full latency × stack matrix stays well below.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+/// Which daemon to talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// The local daemon if one answers, otherwise one within this process.
+    Default,
+    /// This socket, and nothing else.
+    Socket(PathBuf),
+    /// A recording in this file.
+    Recording(PathBuf),
+    /// One within this process, whether a daemon answers or not.
+    InProcess,
+    /// Two recordings that are held against each other.
+    Comparison {
+        /// The one that is looked at.
+        after: PathBuf,
+        /// The one that it is held against.
+        before: PathBuf,
+    },
+}
 
 /// The service, and where it runs.
 #[derive(Clone, Debug)]
@@ -209,12 +226,12 @@ async fn socket(path: &Path) -> io::Result<Channel> {
 }
 
 fn unreachable(path: &Path, error: &io::Error) -> Failure {
-    let status = match error.kind() {
-        io::ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
-        _ => ExitStatus::Failed,
+    let class = match error.kind() {
+        io::ErrorKind::PermissionDenied => FailureClass::NotPermitted,
+        _ => FailureClass::Failed,
     };
     Failure::new(
-        status,
+        class,
         format!(
             "Cannot reach a daemon at {}: {error}.",
             terminal(&path.to_string_lossy())

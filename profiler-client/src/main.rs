@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use profiler_client::{cli, run};
-use profiler_daemon::environment;
+use profiler_target::environment;
 
 fn main() -> ExitCode {
     environment::distrust();

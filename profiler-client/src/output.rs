@@ -20,7 +20,7 @@ use rustix::{
 use tempfile::NamedTempFile;
 
 use crate::{
-    cli::exit::Failure,
+    failure::Failure,
     render::escape::{self, terminal},
 };
 

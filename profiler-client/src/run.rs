@@ -7,9 +7,10 @@ use tokio::{runtime, task::JoinHandle, time::timeout};
 use crate::{
     attached::Owned,
     cli::{
-        exit::{ExitStatus, Failure, report},
+        exit::{ExitStatus, report},
         request::{Host, Request},
     },
+    failure::Failure,
     stop::Stop,
     tui, verb,
 };

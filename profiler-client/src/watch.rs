@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::{
     attached::{self, Attached, Owned},
-    cli::exit::Failure,
+    failure::Failure,
     output::{first_failure, note},
     render::{escape::terminal, units},
     state::end::End,

@@ -4,7 +4,6 @@
 
 pub mod abi;
 mod cache;
-pub mod environment;
 mod follow;
 mod host;
 pub mod kernel;

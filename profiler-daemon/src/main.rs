@@ -4,9 +4,10 @@ use std::{fmt, io::IsTerminal as _, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use profiler_daemon::{
-    environment, kernel, rpc,
+    kernel, rpc,
     session::{self, Handle},
 };
+use profiler_target::environment;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;

@@ -7,6 +7,9 @@ pub const MAX_PERIOD: u64 = 1_000_000_000;
 /// The highest frequency of samples, in Hz.
 pub const MAX_FREQUENCY_HZ: u32 = 10_000;
 
+/// Events that come with a weight of their own, so that each is recorded: they have no period.
+pub const EVENTS_WITH_OWN_WEIGHT: [&str; 3] = ["block-bytes", "block-latency", "memory-growth"];
+
 /// Subscriptions of one watch.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 

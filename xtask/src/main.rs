@@ -3,6 +3,8 @@
 mod at_once;
 mod bench;
 mod demo;
+#[cfg(test)]
+mod dependencies;
 mod ebpf;
 mod error;
 mod fixtures;

@@ -51,7 +51,9 @@ fn run(selection: &Selection, report: &mut Report) {
     });
     report.step("fmt", || Outcome::of_check(fmt()));
     if selection.rust {
-        report.step("clippy", || Outcome::of_check(cargo(&CLIPPY)));
+        report.step("clippy", || {
+            Outcome::of_check(cargo(&CLIPPY).and_then(|()| cargo(&LIGHT_CLIENT)))
+        });
         report.step("build", || Outcome::of_check(cargo(&BUILD)));
     }
     let mut object = None;
@@ -110,6 +112,17 @@ const CLIPPY: [&str; 7] = [
     "--",
     "-D",
     "warnings",
+];
+/// The client without the service: it links no part of a daemon.
+const LIGHT_CLIENT: [&str; 8] = [
+    "clippy",
+    "--package=profiler-client",
+    "--no-default-features",
+    "--lib",
+    "--bins",
+    "--locked",
+    "--",
+    "-Dwarnings",
 ];
 const BUILD: [&str; 4] = ["build", "--workspace", "--all-targets", "--locked"];
 const DOC: [&str; 4] = ["doc", "--workspace", "--no-deps", "--locked"];

@@ -29,6 +29,7 @@ pub mod latency;
 pub mod matrix;
 pub mod matrix_age;
 pub mod number;
+pub mod pace;
 pub mod path;
 pub mod picture;
 pub mod predicate;

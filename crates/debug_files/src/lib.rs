@@ -1,4 +1,4 @@
-//! The files with a module's symbols and debug information: the mapped file, and files split off from it.
+//! The files with a module's symbols and debug information: the mapped file, files split off from it, and the source.
 //!
 //! What is found was put there by others: only files of the module's owner or of root are taken, with the rights of
 //! the module's owner or of the process that has mapped it; links stay within the target's root, and nothing is opened
@@ -15,6 +15,7 @@
 //! | `package` | the package that a distribution has the debug information in, where it is missing |
 //! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
+//! | `source_text` | the text of source files that debug information names |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `unfolded` | a file with compressed sections, written anew without
 //!
@@ -29,6 +30,7 @@ mod home;
 mod package;
 mod reader;
 mod sideload;
+mod source_text;
 pub mod supplement;
 mod unfolded;
 
@@ -40,4 +42,5 @@ pub use home::{Home, Links, open_regular};
 pub use package::{CutOff, DebugPackage, MappedFile, PackageBudget, installed_path};
 pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};
+pub use source_text::{MAX_BYTES as MAX_SOURCE_BYTES, SourceText};
 pub use unfolded::Unfolded;

@@ -15,10 +15,12 @@
 //! | `on_disk` | copies of large files that others may write to |
 //! | `list` | the processes that the caller may see |
 //! | `container` | the container or service that a process is in |
+//! | `environment` | what a program believes of its own environment |
 //! | `error` | why a process cannot be a target |
 
 mod container;
 pub mod contents;
+pub mod environment;
 mod error;
 mod list;
 mod maps;

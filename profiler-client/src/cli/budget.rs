@@ -2,7 +2,7 @@
 
 use std::env;
 
-use super::exit::Failure;
+use crate::failure::Failure;
 
 /// What `--budget` is where it is left out.
 const VARIABLE: &str = "PROFILER_BUDGET";

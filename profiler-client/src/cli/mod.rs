@@ -19,9 +19,10 @@ use clap::{CommandFactory as _, Parser as _};
 
 use self::{
     args::Cli,
-    exit::{ExitStatus, Failure, report},
+    exit::{ExitStatus, report},
     request::{Host, Request},
 };
+use crate::failure::Failure;
 use crate::{render::escape::terminal, tui::lens::url};
 
 /// Reads the process's arguments.

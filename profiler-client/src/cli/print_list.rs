@@ -1,6 +1,6 @@
 //! `--print`: a list of expressions, which the daemon parses.
 
-use super::exit::Failure;
+use crate::failure::Failure;
 
 /// Expressions that one session reads at a hit, as the daemon limits them.
 pub const MAX_EXPRESSIONS: usize = 16;

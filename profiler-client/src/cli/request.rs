@@ -9,53 +9,11 @@ use super::{
     endpoint::OtlpEndpoint,
     events::Event,
 };
+pub use crate::{attached::SessionChoice, connect::Host, state::sides::Sides};
 use crate::{
     state::{functions::Sort, shape::Shape},
     tui::lens::Lens,
 };
-
-/// Which daemon to talk to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// The local daemon if one answers, otherwise one within this process.
-    Default,
-    /// This socket, and nothing else.
-    Socket(PathBuf),
-    /// A recording in this file.
-    Recording(PathBuf),
-    /// One within this process, whether a daemon answers or not.
-    InProcess,
-    /// Two recordings that are held against each other.
-    Comparison {
-        /// The one that is looked at.
-        after: PathBuf,
-        /// The one that it is held against.
-        before: PathBuf,
-    },
-}
-
-/// Where a view's session comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SessionChoice {
-    /// Made for this command, and ended with it.
-    Make(Box<v1::CreateSessionRequest>),
-    /// A running one of this name.
-    Join(String),
-}
-
-impl SessionChoice {
-    /// A session of a process, with all else as it is where nothing is asked for.
-    #[must_use]
-    pub fn of_process(pid: u32, scope: &str) -> Self {
-        Self::Make(Box::new(v1::CreateSessionRequest {
-            target: Some(v1::Target {
-                target: Some(v1::target::Target::Pid(pid)),
-            }),
-            scope: scope.to_owned(),
-            ..v1::CreateSessionRequest::default()
-        }))
-    }
-}
 
 /// A validated command.
 #[derive(Clone, Debug, PartialEq)]
@@ -334,17 +292,6 @@ pub struct Syscalls {
     pub color: Color,
 }
 
-/// Which calls a flame graph is drawn of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sides {
-    /// Those that meet the scope.
-    Inside,
-    /// Those that fail its last predicate.
-    Outside,
-    /// One against the other.
-    Difference,
-}
-
 /// What a flame graph is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlameFormat {
@@ -415,7 +362,7 @@ pub struct Record {
 pub enum On {
     /// SIGUSR1.
     Signal,
-    /// What [`profiler_daemon::Trigger`] reads.
+    /// A call or a percentile that is such, as `--on` of `record` has it.
     Condition(String),
 }
 

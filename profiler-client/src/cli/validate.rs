@@ -38,9 +38,9 @@ use self::{
 };
 use super::{
     args::{Cli, FromArgs, HostArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
-    exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
+use crate::failure::Failure;
 
 /// Why a recording is not asked for values.
 const RECORDED_VALUES: &str =

@@ -10,10 +10,8 @@ use super::{
     screen::{Screen, is_coloured},
 };
 use crate::{
-    cli::{
-        args::{BarsOver, Color},
-        exit::Failure,
-    },
+    cli::args::{BarsOver, Color},
+    failure::Failure,
     render::{by_value, escape::terminal, text, units},
     state::latency::{FunctionState, LatencyState},
 };

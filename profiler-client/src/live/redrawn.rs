@@ -9,10 +9,7 @@ use super::{
     line::Line,
     screen::{self, Screen},
 };
-use crate::{
-    cli::{args::Color, exit::Failure},
-    watch::Message,
-};
+use crate::{cli::args::Color, failure::Failure, watch::Message};
 
 /// Standard output of such a run.
 pub struct Redrawn {

@@ -13,10 +13,7 @@ use crossterm::{
 };
 
 use super::line::{Line, Style};
-use crate::{
-    cli::{args::Color as When, exit::Failure},
-    output,
-};
+use crate::{cli::args::Color as When, failure::Failure, output};
 
 /// The part of the screen, just above the cursor.
 #[derive(Debug)]

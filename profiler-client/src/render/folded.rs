@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::escape;
 use crate::{
-    cli::request::Sides,
+    state::sides::Sides,
     state::{flame::FlameState, tree::Tree},
 };
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use profiler_daemon::kernel::Pace;
+use profiler_aggregate::pace::Pace;
 use profiler_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::request::Sides,
+    state::sides::Sides,
     state::{
         flame::{FlameState, SideNames},
         latency::LatencyState,

@@ -10,7 +10,7 @@ use profiler_proto::v1;
 
 use super::{folded::INCOMPLETE, threshold};
 use crate::{
-    cli::request::Sides,
+    state::sides::Sides,
     state::{
         flame::FlameState,
         times::activity,

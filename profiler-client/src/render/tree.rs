@@ -2,7 +2,7 @@
 
 use super::{escape::terminal, units};
 use crate::{
-    cli::request::Sides,
+    state::sides::Sides,
     state::{
         flame::{FlameState, SideNames},
         tree::{Node, Tree},

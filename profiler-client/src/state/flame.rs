@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use profiler_daemon::kernel::Pace;
+use profiler_aggregate::pace::Pace;
 use profiler_proto::v1;
 
 use super::Malformed;

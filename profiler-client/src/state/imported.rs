@@ -278,7 +278,7 @@ fn added(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::request::Sides, render::folded};
+    use crate::{render::folded, state::sides::Sides};
 
     fn folded_stacks(text: &str) -> Profile {
         profiler_export::import::read(text.as_bytes()).unwrap()

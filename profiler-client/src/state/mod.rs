@@ -10,6 +10,7 @@ pub mod latency;
 pub mod lines;
 pub mod rename;
 pub mod shape;
+pub mod sides;
 pub mod spans;
 pub mod syscalls;
 pub mod thread_names;

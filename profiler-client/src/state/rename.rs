@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{cli::request::Sides, state::tree::Tree};
+    use crate::state::{sides::Sides, tree::Tree};
 
     fn frame(id: u32, function: &str, build_id: &[u8]) -> v1::Frame {
         v1::Frame {

@@ -593,7 +593,7 @@ mod tests {
 
     #[test]
     fn how_often_stacks_were_taken_stays_whatever_is_made_of_them() {
-        let pace = Some(profiler_daemon::kernel::Pace::Period(16));
+        let pace = Some(profiler_aggregate::pace::Pace::Period(16));
         let sampled = FlameState {
             pace,
             ..view(&[("main;f;g", 3)])

@@ -5,7 +5,7 @@ use std::{borrow::Cow, cmp::Ordering};
 use profiler_proto::v1;
 
 use super::flame::{FlameState, SideNames};
-use crate::cli::request::Sides;
+use crate::state::sides::Sides;
 
 /// Time and samples of both sides; of an event, how many there were in the place of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

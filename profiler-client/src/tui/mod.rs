@@ -44,10 +44,10 @@ use crate::{
     attached::Owned,
     cli::{
         args::RecordedTime,
-        exit::Failure,
         request::{Host, Tui},
     },
     connect::{Connection, connect},
+    failure::Failure,
     output::note,
     render::escape::terminal,
     stop::Stop,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     attached::Attached,
-    cli::exit::Failure,
+    failure::Failure,
     render::escape::terminal,
     state::{Malformed, end::End, latency::LatencyState},
     view::Change,

@@ -6,11 +6,9 @@ use profiler_proto::v1;
 use tonic::Request;
 
 use crate::{
-    cli::{
-        exit::Failure,
-        request::{Estimate, Host},
-    },
+    cli::request::{Estimate, Host},
     connect::{connect, require_daemon},
+    failure::Failure,
     output,
     render::{estimate, estimate_json},
 };

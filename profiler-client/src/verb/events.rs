@@ -11,8 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{target, trace::monotonic_ns};
 use crate::{
-    cli::{args::EventFormat, exit::Failure, request::Export},
+    cli::{args::EventFormat, request::Export},
     connect::Connection,
+    failure::Failure,
     output::{Output, note},
     render::{escape::terminal, events::Events, units},
     state::trace::origin_ns,

@@ -10,11 +10,9 @@ use profiler_proto::v1;
 use super::{interruptible, source};
 use crate::{
     attached::{Attached, Owned, recorded_length},
-    cli::{
-        exit::Failure,
-        request::{Explain, Host},
-    },
+    cli::request::{Explain, Host},
     connect::{Connection, connect},
+    failure::Failure,
     live::screen,
     output::{self, Progress, note, warnings},
     render::{explain, explain_json},

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use profiler_daemon::kernel::Event;
 use profiler_export::{Profile, firefox, otlp, perf_script, pprof, speedscope};
-use profiler_proto::v1;
+use profiler_proto::{limits::EVENTS_WITH_OWN_WEIGHT, v1};
 
 use super::{
     imported::{self, Imported},
@@ -14,13 +13,13 @@ use crate::{
     attached::{Attached, Owned},
     cli::{
         duration::to_proto,
-        exit::Failure,
         request::{Flame, FlameFormat, Host, Sides},
         validate::require_predicate,
     },
     collector::{Collector, Signal},
     connect::connect,
     debuginfod::{Names, Settings, Worker},
+    failure::Failure,
     output::{Output, Progress, note, warnings},
     render::{
         self, escape,
@@ -156,7 +155,7 @@ fn warn_of_too_many(state: &FlameState, is_recorded: bool) {
 
 /// What can be done where an event happens too often to sample each one.
 fn instead_of_each(event: &str, is_recorded: bool) -> String {
-    if Event::parse(event, None, 0).is_some_and(Event::has_own_weight) {
+    if EVENTS_WITH_OWN_WEIGHT.contains(&event) {
         return "a narrower scope has fewer".to_owned();
     }
     let evenly = if is_recorded {

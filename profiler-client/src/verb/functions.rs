@@ -3,8 +3,9 @@
 use profiler_proto::v1;
 
 use crate::{
-    cli::{exit::Failure, request::Host},
+    cli::request::Host,
     connect::connect,
+    failure::Failure,
     output,
     render::{escape::terminal, json, text},
 };

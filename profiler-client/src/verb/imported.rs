@@ -11,10 +11,8 @@ use profiler_export::{Profile, import};
 use profiler_proto::v1;
 
 use crate::{
-    cli::{
-        exit::Failure,
-        request::{Flame, Host, SessionChoice, Sides},
-    },
+    cli::request::{Flame, Host, SessionChoice, Sides},
+    failure::Failure,
     output::note,
     render::{escape::terminal, svg::About, units},
     state::{flame::FlameState, imported},

@@ -1,11 +1,6 @@
 //! `profiler info`.
 
-use crate::{
-    cli::{exit::Failure, request::Host},
-    connect::connect,
-    output,
-    render::info,
-};
+use crate::{cli::request::Host, connect::connect, failure::Failure, output, render::info};
 
 /// Says which service answers, on which machine, and what it gives the caller.
 pub async fn show(host: &Host, json: bool) -> Result<(), Failure> {

@@ -16,10 +16,10 @@ use crate::{
     attached::{Attached, Owned},
     cli::{
         duration::to_proto,
-        exit::Failure,
         request::{Host, Latency},
     },
     connect::connect,
+    failure::Failure,
     live,
     output::{self, warnings},
     render::{by_value_json, json, text},

@@ -8,8 +8,10 @@ mod functions;
 pub mod imported;
 mod info;
 mod latency;
+#[cfg(feature = "in-process")]
 mod own;
 pub(crate) mod processes;
+#[cfg(feature = "in-process")]
 pub(crate) mod record;
 mod sessions;
 pub(crate) mod source;
@@ -25,10 +27,8 @@ use std::future::Future;
 
 use crate::{
     attached::Owned,
-    cli::{
-        exit::Failure,
-        request::{Host, Request},
-    },
+    cli::request::{Host, Request},
+    failure::Failure,
     stop::Stop,
     tui,
 };
@@ -52,8 +52,12 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Timeline(request) => timeline::run(&host, request, stop.clone(), owned).await,
         Request::Syscalls(request) => syscalls::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
+        #[cfg(feature = "in-process")]
         Request::Record(request) => record::run(&host, request, stop.clone(), owned).await,
+        #[cfg(feature = "in-process")]
         Request::RecordOwn(request) => own::run(&host, request, stop.clone(), owned).await,
+        #[cfg(not(feature = "in-process"))]
+        Request::Record(_) | Request::RecordOwn(_) => Err(crate::in_process::left_out()),
         Request::Info { json } => interruptible(stop, info::show(&host, json)).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {

@@ -5,11 +5,9 @@ use profiler_proto::v1;
 use super::record;
 use crate::{
     attached::Owned,
-    cli::{
-        exit::Failure,
-        request::{Host, Record, SessionChoice},
-    },
+    cli::request::{Host, Record, SessionChoice},
     connect::daemon_pid,
+    failure::Failure,
     stop::Stop,
 };
 

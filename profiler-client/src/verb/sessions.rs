@@ -5,11 +5,9 @@ use tonic::transport::Channel;
 
 use crate::{
     attached,
-    cli::{
-        exit::Failure,
-        request::{Host, ScopeEdit},
-    },
+    cli::request::{Host, ScopeEdit},
     connect::{connect, require_daemon},
+    failure::Failure,
     output,
     render::{escape::terminal, json, text},
 };

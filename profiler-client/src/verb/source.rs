@@ -5,8 +5,9 @@ use std::io::IsTerminal as _;
 use profiler_proto::v1;
 
 use crate::{
-    cli::{args::Color, exit::Failure, request::Host},
+    cli::{args::Color, request::Host},
     connect::{Connection, connect},
+    failure::Failure,
     live::screen::{self, Screen},
     output,
     render::{escape::terminal, source, source_json},

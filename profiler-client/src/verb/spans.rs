@@ -11,11 +11,9 @@ use super::{
 };
 use crate::{
     attached::{Attached, Owned, recorded_length},
-    cli::{
-        exit::Failure,
-        request::{Host, Spans},
-    },
+    cli::request::{Host, Spans},
     connect::connect,
+    failure::Failure,
     live::Redrawn,
     output::{self, note, warnings},
     render::{events, spans, spans_json},

@@ -7,11 +7,9 @@ use profiler_proto::v1;
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
-    cli::{
-        exit::Failure,
-        request::{Host, Syscalls},
-    },
+    cli::request::{Host, Syscalls},
     connect::connect,
+    failure::Failure,
     live::Redrawn,
     output::{self, note, warnings},
     render::{syscalls, syscalls_json},

@@ -14,10 +14,10 @@ use crate::{
     cli::{
         args::{EventFormat, TimelineFormat},
         events::rows,
-        exit::Failure,
         request::{Export, Host, Timeline},
     },
     connect::connect,
+    failure::Failure,
     live::Redrawn,
     output::{self, Output, note, warnings},
     render::{

@@ -5,11 +5,9 @@ use profiler_proto::v1;
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
-    cli::{
-        exit::Failure,
-        request::{Host, Top},
-    },
+    cli::request::{Host, Top},
     connect::connect,
+    failure::Failure,
     live::Redrawn,
     output::{self, note, warnings},
     render::top,

@@ -16,11 +16,9 @@ use super::{
 };
 use crate::{
     attached::{Attached, Owned, recorded_length},
-    cli::{
-        exit::Failure,
-        request::{Host, Trace},
-    },
+    cli::request::{Host, Trace},
     connect::connect,
+    failure::Failure,
     live::screen,
     output::{self, note, warnings},
     render::{events::hits::Hits, trace, trace_json},

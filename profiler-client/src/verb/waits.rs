@@ -7,11 +7,9 @@ use profiler_proto::v1;
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
-    cli::{
-        exit::Failure,
-        request::{Host, Waits},
-    },
+    cli::request::{Host, Waits},
     connect::connect,
+    failure::Failure,
     live::Redrawn,
     output::{self, note, warnings},
     render::{waits, waits_json},

@@ -18,6 +18,7 @@ use std::{
 
 use aya::{Ebpf, programs::PerfEvent};
 use memmap2::MmapRaw;
+use profiler_aggregate::pace::Pace;
 use profiler_common::{
     event::{BLOCK_BYTES, BLOCK_LATENCY, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
     settings::Sampling,
@@ -107,34 +108,6 @@ const MAX_THREADS: usize = 8192;
 pub struct Event {
     name: &'static str,
     pace: Pace,
-}
-
-/// Of which events a stack is taken.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Pace {
-    /// Each so many of a thread.
-    Period(u64),
-    /// About so many a second of a thread.
-    Frequency(u32),
-}
-
-impl Pace {
-    /// In words, with the period written as a number is.
-    pub fn words(self, number: impl FnOnce(u64) -> String) -> String {
-        match self {
-            Self::Period(1) => "a stack at each event".to_owned(),
-            Self::Period(period) => {
-                format!("a stack at one of {} events of each thread", number(period))
-            }
-            Self::Frequency(frequency_hz) => format!("{frequency_hz} stacks a second of each thread"),
-        }
-    }
-}
-
-impl fmt::Display for Pace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words(|period| period.to_string()))
-    }
 }
 
 impl Event {

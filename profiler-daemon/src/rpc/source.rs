@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use profiler_debug_files::SourceText;
 use profiler_plan::source::{
     Branch, Call, CallKind, FunctionSource, Instance, Line, MAX_LINES, Position, Variable,
 };
 use profiler_proto::v1;
 
-use crate::session::{CountKind, Counted, SourceText, SourceView};
+use crate::session::{CountKind, Counted, SourceView};
 
 /// Text of source files in the messages of one request, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;

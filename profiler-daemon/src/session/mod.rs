@@ -16,7 +16,6 @@
 //! | `lines` | from a line and expressions to what is attached at it |
 //! | `kernel_places` | from the kernel's own places to what is attached there |
 //! | `source` | the source of functions, and what can be probed in it |
-//! | `source_text` | source files, read for who asks |
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `late_code` | code that a target maps while it is looked at |
@@ -110,7 +109,6 @@ mod running;
 mod sampled_events;
 mod sampling;
 mod source;
-mod source_text;
 mod span_losses;
 mod spans;
 mod split_off;
@@ -181,7 +179,6 @@ pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};
-pub use source_text::SourceText;
 pub use span_losses::CHILDREN;
 pub(crate) use span_losses::{OwnLosses, SpanLosses};
 pub use spans::{

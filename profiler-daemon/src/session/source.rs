@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::SystemTime};
 
-use profiler_debug_files::{Home, Reader};
+use profiler_debug_files::{Home, MAX_SOURCE_BYTES, Reader, SourceText};
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
@@ -23,13 +23,12 @@ use super::{
     lines::{in_files, line_refusal, line_weight},
     prepare::{Read, look_up},
     refusal::{plan_refusal, scope_refusal},
-    source_text::{self, SourceText},
 };
 
 /// Functions that are shown of one request; of the others only the number is said.
 const MAX_FUNCTIONS: usize = 64;
 /// Text of source files that is read for one request, in bytes.
-const MAX_TEXT_BYTES: u64 = 4 * source_text::MAX_BYTES;
+const MAX_TEXT_BYTES: u64 = 4 * MAX_SOURCE_BYTES;
 
 /// A function's source.
 #[derive(Clone, Debug)]

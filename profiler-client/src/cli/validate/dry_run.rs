@@ -4,9 +4,9 @@ use profiler_proto::v1::{self, estimate_scope_request::Request as Of};
 
 use super::super::{
     args::DryRunArgs,
-    exit::Failure,
     request::{Estimate, FlameFormat, Request, ScopeEdit, SessionChoice},
 };
+use crate::failure::Failure;
 
 /// The request, or what attaching for it would do.
 pub(super) fn or_estimate(args: DryRunArgs, request: Request) -> Result<Request, Failure> {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::{args::EventFormat, exit::Failure, request::Export};
+use super::super::{args::EventFormat, request::Export};
+use crate::failure::Failure;
 
 /// What files of events end in.
 pub(super) const EVENTS: [(&str, EventFormat); 4] = [

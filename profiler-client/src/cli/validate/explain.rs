@@ -3,12 +3,12 @@
 use super::{
     super::{
         args::{ExplainArgs, FromArgs, SessionMakingArgs},
-        exit::Failure,
         request::{Explain, SessionChoice},
     },
     session::{OWN_LEASE, create},
     target, target_or_recording,
 };
+use crate::failure::Failure;
 
 /// Samples a second and CPU: slow calls are few, and the run is short.
 const FREQUENCY_HZ: u32 = 499;

@@ -7,7 +7,6 @@ use profiler_proto::v1;
 use super::{
     super::{
         args::{Color, DiffArgs, DrawingArgs, FlameArgs, Format, Over, SessionMakingArgs, ShapingArgs},
-        exit::Failure,
         request::{Flame, FlameEvent, FlameFormat, Host, Request, SessionChoice, Sides},
     },
     endings::format_of,
@@ -15,6 +14,7 @@ use super::{
     session::{OWN_LEASE, absolute, create},
     target_or_recording,
 };
+use crate::failure::Failure;
 use crate::state::shape::{Around, Patterns, Shape};
 
 pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {

@@ -3,13 +3,13 @@
 use super::{
     super::{
         args::{BarsOver, LatencyArgs, LatencyFormat},
-        exit::Failure,
         request::{Latency, SessionChoice},
     },
     endings::export,
     session::{OWN_LEASE, create},
     target_or_recording,
 };
+use crate::failure::Failure;
 
 pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
     let export = export(args.output, args.format, args.json, &ENDINGS)?;

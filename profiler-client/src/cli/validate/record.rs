@@ -9,14 +9,13 @@ use super::{
     super::{
         args::{OwnArgs, RecordArgs, SessionMakingArgs},
         duration::to_proto,
-        events,
-        exit::Failure,
-        print_list,
+        events, print_list,
         request::{Keep, On, Record, SessionChoice},
     },
     session::{OWN_LEASE, absolute, create},
     target, timeline,
 };
+use crate::failure::Failure;
 
 /// What is kept of the time before what is waited for.
 const KEPT_BEFORE: Duration = Duration::from_mins(2);

@@ -9,12 +9,12 @@ use super::{
         args::{Exit, FromMoreArgs, ProbingArgs, SessionMakingArgs, SessionNewArgs, TargetArgs},
         budget::{self, Budget},
         duration::to_proto,
-        exit::Failure,
         print_list,
         request::{Request, SessionChoice},
     },
     recorded_time, target,
 };
+use crate::failure::Failure;
 
 /// How long a session that a command made for itself outlives its last stream: long enough for a
 /// busy machine to open the stream, short enough that a killed command leaves nothing for long.

@@ -5,7 +5,6 @@ use profiler_proto::v1;
 use super::{
     super::{
         args::{SessionMakingArgs, SpansArgs},
-        exit::Failure,
         print_list,
         request::{SessionChoice, Spans},
     },
@@ -14,6 +13,7 @@ use super::{
     session::{OWN_LEASE, absolute, create},
     target, target_or_recording,
 };
+use crate::failure::Failure;
 
 pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
     let export = export(args.output, args.format, args.json, &EVENTS)?;

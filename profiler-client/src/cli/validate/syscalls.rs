@@ -5,11 +5,11 @@ use profiler_proto::v1;
 use super::{
     super::{
         args::{CallersBy, SyscallsArgs},
-        exit::Failure,
         request::Syscalls,
     },
     session::{recorded, watched},
 };
+use crate::failure::Failure;
 
 pub(super) fn syscalls(args: SyscallsArgs) -> Result<Syscalls, Failure> {
     let session = match recorded(&args.recording, args.scope.as_ref())? {

@@ -6,10 +6,8 @@ use clap::Parser as _;
 
 use super::*;
 use crate::{
-    cli::{
-        exit::ExitStatus,
-        request::{Flame, FlameFormat, SessionChoice, Sides},
-    },
+    cli::request::{Flame, FlameFormat, SessionChoice, Sides},
+    failure::FailureClass,
     state::shape::{Around, Patterns},
 };
 
@@ -22,7 +20,7 @@ fn refused(line: &[&str]) -> String {
         Err(error) => error.to_string(),
         Ok(cli) => {
             let failure = validate(cli).unwrap_err();
-            assert_eq!(failure.status, ExitStatus::Usage);
+            assert_eq!(failure.class, FailureClass::Usage);
             failure.message
         }
     }

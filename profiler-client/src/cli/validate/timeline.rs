@@ -7,12 +7,12 @@ use super::{
         args::{TimelineArgs, TimelineFormat},
         duration::Span,
         events,
-        exit::Failure,
         request::Timeline,
     },
     endings::export,
     session::{recorded, watched},
 };
+use crate::failure::Failure;
 
 /// Length of a bucket where none is asked for.
 const STEP: Duration = Duration::from_millis(100);

@@ -3,12 +3,12 @@
 use super::{
     super::{
         args::{FromArgs, TopArgs},
-        exit::Failure,
         request::{SessionChoice, Top},
     },
     session::{OWN_LEASE, create},
     target_or_recording,
 };
+use crate::failure::Failure;
 
 pub(super) fn top(args: TopArgs) -> Result<Top, Failure> {
     let recording = FromArgs {

@@ -5,7 +5,6 @@ use profiler_proto::v1;
 use super::{
     super::{
         args::{SessionMakingArgs, TraceArgs},
-        exit::Failure,
         print_list,
         request::{SessionChoice, Trace},
     },
@@ -13,6 +12,7 @@ use super::{
     session::{OWN_LEASE, create},
     target, target_or_recording,
 };
+use crate::failure::Failure;
 
 pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
     let export = export(args.output, args.format, args.json, &EVENTS)?;

@@ -8,13 +8,13 @@ use super::{
         args::{Exit, SessionMakingArgs, ShapingArgs, TuiArgs},
         budget::Budget,
         duration::Span,
-        exit::Failure,
         print_list,
         request::Tui,
     },
     RECORDED_VALUES,
     session::{OWN_LEASE, create},
 };
+use crate::failure::Failure;
 use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Mouse, Picture, Recorded, Target};
 
 /// `host` is the daemon that was given.

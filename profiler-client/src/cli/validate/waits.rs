@@ -3,11 +3,11 @@
 use super::{
     super::{
         args::WaitsArgs,
-        exit::Failure,
         request::{SessionChoice, Waits},
     },
     session::{recorded, watched},
 };
+use crate::failure::Failure;
 
 pub(super) fn waits(args: WaitsArgs) -> Result<Waits, Failure> {
     let is_recorded = args.recording.from.is_some();

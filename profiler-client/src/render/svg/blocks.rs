@@ -2,8 +2,8 @@
 
 use super::{colour, details};
 use crate::{
-    cli::request::Sides,
     render::{escape::terminal, units::ratio},
+    state::sides::Sides,
     state::{
         flame::FlameState,
         tree::{Node, Tree, Weight},

@@ -4,8 +4,8 @@ use profiler_proto::v1;
 
 use super::colour::{Significance, significance};
 use crate::{
-    cli::request::Sides,
     render::{escape::terminal, units},
+    state::sides::Sides,
     state::tree::{self, Node, Tree, Weight},
 };
 

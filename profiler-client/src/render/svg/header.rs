@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use super::{About, blocks::Layout};
 use crate::{
-    cli::request::Sides,
     render::{
         escape::{terminal, xml},
         text::losses,
         threshold, units,
     },
+    state::sides::Sides,
     state::{flame::FlameState, tree::Tree},
 };
 

@@ -13,7 +13,7 @@ use std::{fmt::Write as _, time::Duration};
 use self::blocks::{Block, Layout};
 use super::escape::xml;
 use crate::{
-    cli::request::Sides,
+    state::sides::Sides,
     state::{flame::FlameState, tree::Tree},
 };
 

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     attached::{self, Owned},
-    cli::exit::Failure,
     connect::Connection,
+    failure::Failure,
     tui::{data::AsideOf, lens::Pane},
     view::View,
 };

@@ -9,8 +9,8 @@ use tonic::{Status, Streaming};
 use super::{Incoming, Reports, What, lookup};
 use crate::{
     attached::{self, Owned},
-    cli::exit::Failure,
     connect::Connection,
+    failure::Failure,
 };
 
 /// Hits recorded in a second at each place: more than anyone reads, less than a target notices.

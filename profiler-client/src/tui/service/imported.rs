@@ -4,7 +4,7 @@ use profiler_proto::v1;
 use tokio::sync::mpsc;
 
 use super::{Edit, Incoming, Reports, What};
-use crate::{attached::Attached, cli::exit::Failure, tui::lens::NO_SCOPE, verb::imported::Picture};
+use crate::{attached::Attached, failure::Failure, tui::lens::NO_SCOPE, verb::imported::Picture};
 
 /// All that its task has.
 pub struct Task {

@@ -4,8 +4,8 @@ use profiler_proto::v1;
 use profiler_scope::{Place, parse};
 
 use crate::{
-    cli::exit::Failure,
     connect::Connection,
+    failure::Failure,
     render::escape::terminal,
     tui::{
         data::source::{expressions, lines, places},

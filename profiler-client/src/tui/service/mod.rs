@@ -6,11 +6,17 @@ mod counts;
 mod hits;
 mod imported;
 mod lookup;
+#[cfg(not(feature = "in-process"))]
+mod no_recording;
+#[cfg(feature = "in-process")]
 mod recording;
 mod session;
 pub mod source_text;
 
 pub use self::lookup::ranked;
+#[cfg(not(feature = "in-process"))]
+use self::no_recording::Recording;
+#[cfg(feature = "in-process")]
 use self::recording::Recording;
 
 use std::time::Duration;
@@ -28,8 +34,9 @@ use super::{
 };
 use crate::{
     attached::{Attached, Owned},
-    cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
+    cli::{request::SessionChoice, validate::recorded_time},
     connect::Connection,
+    failure::Failure,
     verb::{imported::Picture, processes},
     view::Change,
 };
@@ -107,6 +114,10 @@ pub enum What {
     /// How often steps were reached, by their text.
     Counts(Vec<(String, u64)>),
     /// What is recorded so far, and where.
+    #[cfg_attr(
+        not(feature = "in-process"),
+        expect(dead_code, reason = "none is made without the service")
+    )]
     Recording(String),
     /// What was recorded, or why it was not.
     Recorded(String),
@@ -222,6 +233,10 @@ pub struct Service {
 
 /// What later requests ask of a session.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "in-process"),
+    expect(dead_code, reason = "recordings are named after it")
+)]
 pub struct Session {
     /// Its name.
     pub name: String,

@@ -8,8 +8,9 @@ use tonic::Code;
 
 use super::{Reports, Session, What};
 use crate::{
-    cli::{exit::Failure, request::Keep},
+    cli::request::Keep,
     connect::Connection,
+    failure::Failure,
     render::units,
     verb::record::{
         file::NewFile,

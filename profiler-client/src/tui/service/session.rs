@@ -15,8 +15,9 @@ use tonic::{Code, Status, transport::Channel};
 use super::{Costly, Edit, Incoming, Making, Reports, What, aside, costs::Costs, counts, hits};
 use crate::{
     attached::{self, Attached, Owned},
-    cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
+    cli::{request::SessionChoice, validate::recorded_time},
     connect::Connection,
+    failure::Failure,
     tui::lens::{FlameView, Target},
     verb::target,
     view::{View, Viewed},

@@ -9,8 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use profiler_daemon::session::SourceText;
-use profiler_debug_files::{Links, Reader, open_regular};
+use profiler_debug_files::{Links, Reader, SourceText, open_regular};
 use profiler_proto::v1;
 use rustix::fs::{Mode, OFlags};
 

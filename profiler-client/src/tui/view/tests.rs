@@ -12,7 +12,6 @@ use super::{
     overlay::help,
     theme::{Depth, Theme},
 };
-use crate::cli::{args::RecordedTime, exit::Failure};
 use crate::render::units;
 use crate::state::{
     end::End,
@@ -25,6 +24,7 @@ use crate::tui::{
     service::{Incoming, What},
     taken,
 };
+use crate::{cli::args::RecordedTime, failure::Failure};
 
 fn lens(pane: Pane, scope: &str) -> Lens {
     let mut lens = Lens::on(Some(Target::Pid(4211)));

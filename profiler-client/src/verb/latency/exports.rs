@@ -8,10 +8,10 @@ use crate::{
     attached::Attached,
     cli::{
         args::LatencyFormat,
-        exit::Failure,
         request::{Export, Latency},
     },
     collector::{Collector, MetricsStream, Signal},
+    failure::Failure,
     output::{Output, first_failure, note},
     render::{durations, escape::terminal, intervals::Intervals, units},
     state::latency::LatencyState,

@@ -17,7 +17,8 @@ use tokio::{
 };
 
 use crate::{
-    cli::{exit::Failure, request::On},
+    cli::request::On,
+    failure::Failure,
     render::{escape::terminal, units},
     watch::Run,
 };

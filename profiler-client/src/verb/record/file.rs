@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use crate::{cli::exit::Failure, render::escape::terminal};
+use crate::{failure::Failure, render::escape::terminal};
 
 /// A file that takes its place when there is something to write; until then, the one that may be there stays.
 pub struct NewFile {

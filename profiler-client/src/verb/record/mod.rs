@@ -24,11 +24,9 @@ use self::{
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
-    cli::{
-        exit::Failure,
-        request::{Host, Record},
-    },
+    cli::request::{Host, Record},
     connect::connect,
+    failure::Failure,
     output::{Progress, note, warnings},
     render::{escape::terminal, units},
     stop::Stop,

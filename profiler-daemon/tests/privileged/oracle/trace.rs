@@ -336,7 +336,7 @@ impl Truth {
             |open: &Open| open.stack_pointer == began && self.calls[open.call].function == event.number;
         if let Some(place) = open.iter().rposition(is_its) {
             let ended = open.remove(place);
-            let ends_from_ns = self.ends_from_ns(event);
+            let ends_from_ns = self.ends_from_ns(event, self.calls[ended.call].begin_ns);
             let call = &mut self.calls[ended.call];
             (call.end_ns, call.ends_from_ns) = (event.ts_ns, ends_from_ns);
             open.retain(|open| open.stack_pointer >= began);
@@ -364,12 +364,12 @@ impl Truth {
         ts_ns - so_far_ns - inside_ns
     }
 
-    /// When the engine may have seen the end that bpftrace tells of here: a thread can lose its CPU between the two programs, as one
-    /// that has just woken another often does.
-    fn ends_from_ns(&self, end: &Event) -> u64 {
+    /// When the engine may have seen the end that bpftrace tells of here, of a call that began then: a thread can lose its CPU between
+    /// the two programs, as one that has just woken another often does.
+    fn ends_from_ns(&self, end: &Event, begin_ns: u64) -> u64 {
         let mut from_ns = end.ts_ns;
         for away in self.away.iter().rev() {
-            if away.back_ns + END_LATER_NS < from_ns {
+            if away.back_ns + END_LATER_NS < from_ns || away.back_ns < begin_ns {
                 break;
             }
             if away.tid == end.tid {

@@ -8,11 +8,11 @@ use std::{
     time::SystemTime,
 };
 
+use super::home::Home;
 use md5::{Digest as _, Md5};
-use profiler_debug_files::Home;
 
 /// Largest source file that is read, in bytes.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// Longest line that is shown, in characters; the rest is left out.
 const MAX_CHARS: usize = 1_000;
 /// As many of them as are looked at, in bytes: a character has up to four, and one more is looked for.
@@ -34,7 +34,7 @@ impl SourceText {
     ///
     /// # Errors
     /// Where there is no such regular file that may be read there, or it has more than `max_bytes`.
-    pub(crate) fn read(home: &Home, path: &str, max_bytes: u64) -> io::Result<Self> {
+    pub fn read(home: &Home, path: &str, max_bytes: u64) -> io::Result<Self> {
         if !path.starts_with('/') {
             return Err(io::Error::new(io::ErrorKind::NotFound, "its folder is not known"));
         }
@@ -120,7 +120,7 @@ impl SourceText {
 
 #[cfg(test)]
 mod tests {
-    use profiler_debug_files::Reader;
+    use crate::Reader;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use profiler_daemon::{rpc, session};
 use tonic::transport::Channel;
 
-use crate::{cli::exit::Failure, render::escape::terminal};
+use crate::{failure::Failure, render::escape::terminal};
 
 /// Starts it. It lives as long as the process; what is attached goes with its session.
 ///
