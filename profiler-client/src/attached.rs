@@ -6,16 +6,19 @@ use std::{
 };
 
 use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tonic::{Request, transport::Channel};
 
-use crate::{connect::Connection, failure::Failure, render::escape::terminal};
+use crate::{connect::Connection, failure::Failure, render::escape::terminal, view::is_lost};
 
 /// Attaching thousands of probes to a large program takes seconds; a daemon that needs longer hangs.
 const CREATE_DEADLINE: Duration = Duration::from_mins(2);
 
 /// Ends are awaited this long; beyond it the lease does it.
 const END_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Time between requests to end a session while there is no connection.
+const BETWEEN_ENDS: Duration = Duration::from_millis(100);
 
 /// Sessions that were made for this command and have not been ended yet.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +32,19 @@ impl Owned {
     pub async fn end(&self) {
         let sessions = std::mem::take(&mut *self.lock());
         for (mut client, name) in sessions {
-            let mut request = Request::new(v1::EndSessionRequest { name });
-            request.set_timeout(END_DEADLINE);
+            let end = async {
+                loop {
+                    let mut request = Request::new(v1::EndSessionRequest { name: name.clone() });
+                    request.set_timeout(END_DEADLINE);
+                    match client.end_session(request).await {
+                        // The next is asked on a new connection.
+                        Err(status) if is_lost(&status) => sleep(BETWEEN_ENDS).await,
+                        _ => break,
+                    }
+                }
+            };
             // Nothing is left to do about a failure: the lease ends the session.
-            let _ = tokio::time::timeout(END_DEADLINE, client.end_session(request)).await;
+            let _ = tokio::time::timeout(END_DEADLINE, end).await;
         }
     }
 

@@ -68,7 +68,7 @@ impl Connection {
     ///
     /// What it says.
     pub async fn info(&self) -> Result<v1::GetInfoResponse, Failure> {
-        let mut client = InfoServiceClient::new(self.channel.clone());
+        let mut client = self.about();
         Ok(client.get_info(v1::GetInfoRequest {}).await?.into_inner())
     }
 
@@ -79,6 +79,12 @@ impl Connection {
     /// What the daemon says.
     pub async fn host(&self) -> Result<v1::HostInfo, Failure> {
         Ok(self.info().await?.host.unwrap_or_default())
+    }
+
+    /// The daemon itself.
+    #[must_use]
+    pub fn about(&self) -> InfoServiceClient<Channel> {
+        InfoServiceClient::new(self.channel.clone())
     }
 
     /// Sessions.

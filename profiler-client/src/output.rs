@@ -9,6 +9,7 @@ use std::{
         unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     },
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -322,8 +323,18 @@ pub fn first_failure(first: Result<(), Failure>, second: Result<(), Failure>) ->
     first.and(second)
 }
 
-/// The same while a [`Progress`] may be shown, in its place; it comes back below.
+/// How often something was written amid what is drawn over and over.
+static AMID: AtomicU64 = AtomicU64::new(0);
+
+/// How often something was written amid what is drawn over and over: what was drawn before stays above it.
+#[must_use]
+pub fn noted_amid() -> u64 {
+    AMID.load(Ordering::Relaxed)
+}
+
+/// The same while a [`Progress`] or a screen may be shown; it comes back below.
 pub fn note_amid_progress(text: &str) {
+    AMID.fetch_add(1, Ordering::Relaxed);
     let mut stderr = io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
     let _ = writeln!(stderr, "{clear}profiler: {text}");

@@ -18,13 +18,24 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 /// How long is tried where nobody listens: a daemon that is gone has no sessions any more.
 const NOBODY_LISTENS: Duration = Duration::from_secs(1);
 
+/// What becomes of a view whose stream was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterLoss {
+    /// The session counts on while nobody watches: a second stream has what the first would have had.
+    GoesOn,
+    /// The session forgets it: a second stream begins with nothing.
+    BeginsAnew,
+    /// A second stream cannot take the place of the first.
+    Ends,
+}
+
 /// A request for a view.
 pub trait Viewed: Clone + Send + Sync + 'static {
     /// What answers it.
     type Message: Message + Send + 'static;
 
-    /// Why no second stream can go on where the first has ended; `None` where one can.
-    const OF_ONE_STREAM: Option<&'static str> = None;
+    /// What becomes of it where its connection is lost.
+    const AFTER_LOSS: AfterLoss;
 
     /// Asks for it.
     fn watch(
@@ -34,11 +45,11 @@ pub trait Viewed: Clone + Send + Sync + 'static {
 }
 
 macro_rules! viewed {
-    ($($request:ident, $message:ident, $method:ident $(, $of_one_stream:literal)?;)+) => {
+    ($($request:ident, $message:ident, $method:ident, $after_loss:ident;)+) => {
         $(
             impl Viewed for v1::$request {
                 type Message = v1::$message;
-                $(const OF_ONE_STREAM: Option<&'static str> = Some($of_one_stream);)?
+                const AFTER_LOSS: AfterLoss = AfterLoss::$after_loss;
 
                 async fn watch(
                     self,
@@ -52,15 +63,15 @@ macro_rules! viewed {
 }
 
 viewed! {
-    WatchLatencyRequest, WatchLatencyResponse, watch_latency;
-    WatchFlameRequest, WatchFlameResponse, watch_flame;
-    WatchTraceRequest, WatchTraceResponse, watch_trace;
-    WatchExplainRequest, WatchExplainResponse, watch_explain;
-    WatchSpansRequest, WatchSpansResponse, watch_spans;
-    WatchWaitsRequest, WatchWaitsResponse, watch_waits;
-    WatchSyscallsRequest, WatchSyscallsResponse, watch_syscalls;
-    WatchTimelineRequest, WatchTimelineResponse, watch_timeline, "the buckets are those that came before";
-    WatchRecordsRequest, WatchRecordsResponse, watch_records, "what came before is in the file";
+    WatchLatencyRequest, WatchLatencyResponse, watch_latency, GoesOn;
+    WatchTraceRequest, WatchTraceResponse, watch_trace, GoesOn;
+    WatchExplainRequest, WatchExplainResponse, watch_explain, GoesOn;
+    WatchFlameRequest, WatchFlameResponse, watch_flame, BeginsAnew;
+    WatchSpansRequest, WatchSpansResponse, watch_spans, BeginsAnew;
+    WatchWaitsRequest, WatchWaitsResponse, watch_waits, BeginsAnew;
+    WatchSyscallsRequest, WatchSyscallsResponse, watch_syscalls, BeginsAnew;
+    WatchTimelineRequest, WatchTimelineResponse, watch_timeline, Ends;
+    WatchRecordsRequest, WatchRecordsResponse, watch_records, Ends;
 }
 
 /// What became of a connection.
@@ -75,11 +86,16 @@ pub enum Change {
 /// An open view.
 #[derive(Debug)]
 pub struct View<R: Viewed> {
-    client: ViewServiceClient<Channel>,
+    connection: Connection,
     request: R,
-    stream: Streaming<R::Message>,
+    /// `None` before the first, where that is lost.
+    stream: Option<Streaming<R::Message>>,
+    /// The daemon's start at which it was opened.
+    instance: Option<String>,
     /// How long its session outlives its last stream.
     lease: Duration,
+    /// It is opened again, too, where it then begins anew.
+    may_begin_anew: bool,
     lost: Option<Lost>,
 }
 
@@ -90,28 +106,49 @@ struct Lost {
 }
 
 impl<R: Viewed> View<R> {
-    /// Opens it.
+    /// Opens it, to be shown from now on as a whole: where its connection is lost, it goes on, or ends.
     ///
     /// # Errors
     ///
     /// What the daemon says.
     pub async fn open(connection: &Connection, session: &v1::Session, request: R) -> Result<Self, Status> {
-        Self::of(connection.views(), attached::lease(session), request).await
+        let mut view = Self::new(connection, attached::lease(session), request);
+        view.stream = Some(view.try_to_open().await?);
+        Ok(view)
     }
 
-    /// Opens it at a session that outlives its last stream by so long.
+    /// Opens it, for a screen that shows what there is: where its connection is lost, be it at the beginning, it goes on or begins anew.
     ///
     /// # Errors
     ///
     /// What the daemon says.
-    pub async fn of(client: ViewServiceClient<Channel>, lease: Duration, request: R) -> Result<Self, Status> {
-        Ok(Self {
-            stream: request.clone().watch(client.clone()).await?,
-            client,
+    pub async fn of_screen(connection: &Connection, lease: Duration, request: R) -> Result<Self, Status> {
+        let mut view = Self::new(connection, lease, request);
+        view.may_begin_anew = true;
+        match view.try_to_open().await {
+            Ok(stream) => view.stream = Some(stream),
+            Err(status) if is_lost(&status) => view.lose(status),
+            Err(status) => return Err(status),
+        }
+        Ok(view)
+    }
+
+    fn new(connection: &Connection, lease: Duration, request: R) -> Self {
+        Self {
+            connection: connection.clone(),
             request,
+            stream: None,
+            instance: None,
             lease,
+            may_begin_anew: false,
             lost: None,
-        })
+        }
+    }
+
+    /// Why there is no connection, where that is lost.
+    #[must_use]
+    pub fn lost(&self) -> Option<&Status> {
+        self.lost.as_ref().map(|lost| &lost.why)
     }
 
     /// The next message; `None` behind the last. Where the view was opened again, the first message is whole. `told` is told of the
@@ -125,21 +162,35 @@ impl<R: Viewed> View<R> {
             if self.lost.is_some() {
                 self.reopen(&mut told).await?;
             }
-            match self.stream.message().await {
+            let Some(stream) = &mut self.stream else {
+                return Ok(None);
+            };
+            match stream.message().await {
                 Err(status) if is_lost(&status) => {
-                    if let Some(of_one_stream) = R::OF_ONE_STREAM {
-                        let message = format!("the connection to the daemon was lost: {of_one_stream}");
-                        return Err(Status::unavailable(message));
-                    }
+                    self.is_to_be_opened_again()?;
                     told(Change::Lost(self.lease));
-                    self.lost = Some(Lost {
-                        since: Instant::now(),
-                        why: status,
-                    });
+                    self.lose(status);
                 }
                 message => return message,
             }
         }
+    }
+
+    fn is_to_be_opened_again(&self) -> Result<(), Status> {
+        match R::AFTER_LOSS {
+            AfterLoss::GoesOn => Ok(()),
+            AfterLoss::BeginsAnew if self.may_begin_anew => Ok(()),
+            AfterLoss::BeginsAnew | AfterLoss::Ends => Err(Status::aborted(
+                "the connection to the daemon was lost: the result is of what came before",
+            )),
+        }
+    }
+
+    fn lose(&mut self, why: Status) {
+        self.lost = Some(Lost {
+            since: Instant::now(),
+            why,
+        });
     }
 
     /// Opens it once more, beside the first stream, for one message.
@@ -148,40 +199,58 @@ impl<R: Viewed> View<R> {
     ///
     /// What the daemon says.
     pub async fn look_again(&self) -> Result<Option<R::Message>, Status> {
-        if R::OF_ONE_STREAM.is_some() {
+        if R::AFTER_LOSS == AfterLoss::Ends {
             return Ok(None);
         }
-        let mut stream = self.request.clone().watch(self.client.clone()).await?;
+        let mut stream = self.request.clone().watch(self.connection.views()).await?;
         stream.message().await
     }
 
     async fn reopen(&mut self, told: &mut impl FnMut(Change)) -> Result<(), Status> {
         let mut wait = FIRST_WAIT;
         while let Some(Lost { since, why }) = &self.lost {
-            let since = *since;
-            match self.request.clone().watch(self.client.clone()).await {
-                Ok(stream) => {
-                    self.stream = stream;
+            let (since, why) = (*since, why.clone());
+            // Whoever takes the connection and does not answer is waited for no longer than others.
+            let left = self.lease.saturating_sub(since.elapsed()).max(NOBODY_LISTENS);
+            match tokio::time::timeout(left, self.try_to_open()).await {
+                Ok(Ok(stream)) => {
+                    self.stream = Some(stream);
                     self.lost = None;
                     told(Change::Back(since.elapsed()));
                 }
-                Err(status) if is_lost(&status) => {
+                Ok(Err(status)) if is_lost(&status) => {
                     let patience = patience(&status, self.lease);
                     if since.elapsed() >= patience {
-                        return Err(why.clone());
+                        return Err(why);
                     }
                     sleep(wait.min(patience.saturating_sub(since.elapsed()))).await;
                     wait = MAX_WAIT.min(wait * 2);
                 }
-                Err(status) => return Err(status),
+                Ok(Err(status)) => return Err(status),
+                Err(_) => return Err(why),
             }
         }
         Ok(())
     }
+
+    async fn try_to_open(&mut self) -> Result<Streaming<R::Message>, Status> {
+        let mut info = self.connection.about();
+        let instance = info.get_info(v1::GetInfoRequest {}).await?.into_inner().instance;
+        if self.instance.as_ref().is_some_and(|before| *before != instance) {
+            // Another session may have the name by now.
+            return Err(Status::not_found(
+                "the daemon was started anew: the session ended with the one before",
+            ));
+        }
+        let stream = self.request.clone().watch(self.connection.views()).await?;
+        self.instance = Some(instance);
+        Ok(stream)
+    }
 }
 
 /// Whether this is the connection's end rather than the daemon's word.
-fn is_lost(status: &Status) -> bool {
+#[must_use]
+pub fn is_lost(status: &Status) -> bool {
     status.source().is_some()
 }
 

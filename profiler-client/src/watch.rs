@@ -8,11 +8,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tonic::Status;
+use tonic_types::StatusExt as _;
 
 use crate::{
     attached::{self, Attached, Owned},
     failure::Failure,
-    output::{first_failure, note},
+    output::{first_failure, note, note_amid_progress},
     render::{escape::terminal, units},
     state::end::End,
     stop::Stop,
@@ -81,13 +82,13 @@ fn note_children(begun: u64, elapsed: Duration) {
 
 /// Says what became of the connection to the daemon.
 fn note_connection(change: Change) {
-    note(&match change {
+    note_amid_progress(&match change {
         Change::Lost(lease) => format!(
             "warning: the connection to the daemon was lost: trying to connect again, for up to {}.",
             units::duration(lease.as_nanos() as f64)
         ),
         Change::Back(after) => format!(
-            "The daemon is connected again, after {}: what was counted meanwhile is there, and what was shown one by one is not.",
+            "The daemon is connected again, after {}: calls of meanwhile are counted, and hits of meanwhile are not shown.",
             units::duration(after.as_nanos() as f64)
         ),
     });
@@ -265,6 +266,13 @@ impl Run {
                 return Ok(ended);
             }
         }
+        if let Some(why) = view.lost() {
+            let why = why.clone().into();
+            if self.own {
+                self.owned.end().await;
+            }
+            return Ok(How::Broken(why));
+        }
         if self.own {
             self.drain(view, on_message).await
         } else {
@@ -294,8 +302,10 @@ impl Run {
                 note_missing(LAST_MESSAGE);
                 break;
             };
-            if take(message, &mut on_message)?.is_some() {
-                break;
+            match take(message, &mut on_message)? {
+                None => {}
+                Some(broken @ How::Broken(_)) => return Ok(broken),
+                Some(_) => break,
             }
         }
         // It has its own deadline, and cannot fail in a way that matters here.
@@ -304,21 +314,43 @@ impl Run {
     }
 }
 
+fn how(end: &v1::StreamEnd) -> How {
+    match end.signal {
+        0 => How::ByItself(end.into()),
+        _ => How::Killed(end.reason.clone()),
+    }
+}
+
+/// How a session has ended that is not there any more, where the daemon remembers it: the connection was lost meanwhile.
+fn end_of_session(status: &Status) -> Option<v1::StreamEnd> {
+    let details = status.get_error_details();
+    let told = &details.error_info()?.metadata;
+    let cause = v1::EndCause::from_str_name(told.get("end_cause")?)?;
+    Some(v1::StreamEnd {
+        cause: cause.into(),
+        reason: told.get("end_reason")?.clone(),
+        signal: told
+            .get("end_signal")
+            .and_then(|signal| signal.parse().ok())
+            .unwrap_or(0),
+    })
+}
+
 fn take<M: Message>(
     message: Result<Option<M>, Status>,
     on_message: &mut impl FnMut(M) -> Result<(), Failure>,
 ) -> Result<Option<How>, Failure> {
     match message {
         Ok(Some(message)) => {
-            let ended = message.end().map(|end| match end.signal {
-                0 => How::ByItself(end.into()),
-                _ => How::Killed(end.reason.clone()),
-            });
+            let ended = message.end().map(how);
             on_message(message)?;
             Ok(ended)
         }
         Ok(None) => Ok(Some(How::ByItself(End::other("")))),
-        Err(status) => Ok(Some(How::Broken(status.into()))),
+        Err(status) => Ok(Some(match end_of_session(&status) {
+            None => How::Broken(status.into()),
+            Some(end) => how(&end),
+        })),
     }
 }
 

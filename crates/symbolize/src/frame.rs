@@ -15,7 +15,7 @@ const TEXT_MAX: usize = 256 << 20;
 const OTHER: &str = "[other]";
 
 /// Where the outermost function of a thread in user space begins.
-const ROOTS_USER: [&str; 12] = [
+const ROOTS_USER: [&str; 14] = [
     "_start",
     "clone",
     "clone3",
@@ -30,6 +30,9 @@ const ROOTS_USER: [&str; 12] = [
     "_rt0_amd64_linux",
     // Of musl in a static executable: without unwind information, and entered by a jump.
     "libc_start_main_stage2",
+    // Of Erlang, in its perf map: what a process returns to. A caller's address is one before, in what stands before that code.
+    "$erts_beamasm:normal_exit/0",
+    "$erts_beamasm:normal_exit/0-CodeInfoPrologue",
 ];
 /// The same for threads that never leave the kernel.
 const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
@@ -252,6 +255,7 @@ mod tests {
             ("runtime.goexit.abi0", true),
             ("runtime.clone", true),
             ("libc_start_main_stage2", true),
+            ("$erts_beamasm:normal_exit/0-CodeInfoPrologue", true),
             ("runtime.main", false),
             ("main", false),
             ("ret_from_fork", false),

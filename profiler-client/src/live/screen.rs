@@ -21,6 +21,8 @@ pub struct Screen {
     colour: bool,
     /// Widths of the lines that are on the screen now.
     drawn: Vec<usize>,
+    /// What had been written amid it when it was drawn.
+    noted: u64,
 }
 
 impl Screen {
@@ -30,6 +32,7 @@ impl Screen {
         Self {
             colour,
             drawn: Vec::new(),
+            noted: 0,
         }
     }
 
@@ -50,6 +53,12 @@ impl Screen {
     /// Where the terminal cannot be written to.
     pub fn draw(&mut self, lines: Vec<Line>) -> Result<(), Failure> {
         let (columns, rows) = Self::size();
+        let noted = output::noted_amid();
+        if noted != self.noted {
+            // It stands below what was drawn.
+            self.drawn.clear();
+            self.noted = noted;
+        }
         let lines: Vec<Line> = lines
             .into_iter()
             .take(rows)

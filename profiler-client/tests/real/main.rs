@@ -32,6 +32,7 @@ mod packages;
 mod places;
 mod record;
 mod recorded_minute;
+mod runtimes;
 mod service;
 mod sessions;
 mod source;

@@ -271,3 +271,39 @@ fn a_command_says_which_service_answers_it() {
     assert_eq!(daemon.stop(), Some(0));
     unharmed(target);
 }
+
+#[test]
+#[ignore = "needs root"]
+fn a_daemon_stops_though_watches_are_open_and_each_view_is_told() {
+    let target = busy();
+    let daemon = Daemon::start();
+    let runtime = Runtime::new().unwrap();
+    let (mut with_a_view, mut without) = runtime.block_on(async {
+        let channel = connect(daemon.socket.clone()).await;
+        let mut sessions = SessionServiceClient::new(channel.clone());
+        let create = v1::CreateSessionRequest {
+            name: "shared".to_owned(),
+            target: Some(v1::Target {
+                target: Some(v1::target::Target::Pid(target.pid())),
+            }),
+            scope: "f".to_owned(),
+            ..Default::default()
+        };
+        sessions.create_session(create).await.unwrap();
+        let mut views = ViewServiceClient::new(channel);
+        let (_, mut with_a_view) = begin(&mut views, vec![latency(1, "shared")]).await;
+        let (_, without) = begin(&mut views, Vec::new()).await;
+        until(&mut with_a_view, &[1], 1).await;
+        (with_a_view, without)
+    });
+    assert_eq!(daemon.stop(), Some(0));
+    runtime.block_on(async {
+        let mut last = None;
+        while let Some(v1::WatchResponse { message, .. }) = with_a_view.message().await.unwrap() {
+            last = Some(of_message(&message.unwrap()));
+        }
+        assert_eq!(last, Some(("latency", Some("the daemon is stopping".to_owned()))));
+        assert!(without.message().await.unwrap().is_none());
+    });
+    unharmed(target);
+}

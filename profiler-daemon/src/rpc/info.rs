@@ -46,12 +46,19 @@ impl Served {
 pub struct Info {
     handle: Handle,
     served: Served,
+    /// Of this start of the service.
+    instance: String,
 }
 
 impl Info {
     /// Of what a handle serves.
     pub fn new(handle: Handle, served: Served) -> Self {
-        Self { handle, served }
+        let instance = format!("{:x}-{:x}", std::process::id(), monotonic_ns());
+        Self {
+            handle,
+            served,
+            instance,
+        }
     }
 
     fn limits(&self, caller: Caller) -> Option<v1::Limits> {
@@ -84,8 +91,17 @@ impl InfoService for Info {
             is_root: caller.is_root(),
             served: served.into(),
             limits: self.limits(caller),
+            instance: self.instance.clone(),
         }))
     }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds_ns = u64::try_from(now.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000);
+    seconds_ns + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// This machine, now.
@@ -96,18 +112,14 @@ fn this_host() -> v1::HostInfo {
         name,
         kernel,
     } = Host::this();
-    let monotonic = clock_gettime(ClockId::Monotonic);
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds_ns = u64::try_from(monotonic.tv_sec)
-        .unwrap_or(0)
-        .saturating_mul(1_000_000_000);
     v1::HostInfo {
         id,
         boot_id,
         name,
         kernel,
         build: env!("CARGO_PKG_VERSION").to_owned(),
-        monotonic_ns: seconds_ns + u64::try_from(monotonic.tv_nsec).unwrap_or(0),
+        monotonic_ns: monotonic_ns(),
         // 0 of a clock that is set before 1970.
         since_1970_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
     }

@@ -26,11 +26,15 @@ use super::{
     sessions::Sessions,
     targets::Targets,
     views::Views,
+    watches::Watches,
 };
 use crate::session::{self, Handle, Reason, SessionError};
 
 /// Requests that one connection may have under way.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
+
+/// Bytes of a request for views: what it names waits while its client does not read.
+const MAX_VIEW_REQUEST_BYTES: usize = 64 << 10;
 
 /// Time between keepalive probes of a connection, and how long an answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -63,7 +67,7 @@ pub enum ServerError {
     Start(#[from] io::Error),
 }
 
-async fn router(handle: &Handle, served: Served) -> Result<Router, ServerError> {
+async fn router(handle: &Handle, watches: Watches, served: Served) -> Result<Router, ServerError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SessionServiceServer<Sessions>>().await;
     reporter.set_serving::<ViewServiceServer<Views>>().await;
@@ -81,7 +85,10 @@ async fn router(handle: &Handle, served: Served) -> Result<Router, ServerError> 
         .add_service(InterceptedService::new(reflection, of_root))
         .add_service(InfoServiceServer::new(Info::new(handle.clone(), served)))
         .add_service(SessionServiceServer::new(Sessions(handle.clone())))
-        .add_service(ViewServiceServer::new(Views::new(handle.clone())))
+        .add_service({
+            let views = Views::new(handle.clone(), watches);
+            ViewServiceServer::new(views).max_decoding_message_size(MAX_VIEW_REQUEST_BYTES)
+        })
         .add_service(TargetServiceServer::new(Targets::new(handle.clone()))))
 }
 
@@ -110,7 +117,16 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let listener = listen(socket, mode).await?;
     listening();
-    let served = router(handle, Served::Processes)
+    let watches = Watches::new(handle.clone());
+    let stop = {
+        let watches = watches.clone();
+        async move {
+            stop.await;
+            // Those without a view would keep their connections.
+            watches.close();
+        }
+    };
+    let served = router(handle, watches, Served::Processes)
         .await?
         .serve_with_incoming_shutdown(connections::incoming(listener), stop)
         .await;
@@ -207,7 +223,7 @@ pub async fn in_process_of_comparison(path: &Path, before: &Path) -> Result<InPr
 async fn serve_in_process(handle: Handle, served: Served) -> Result<InProcess, ServerError> {
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = connections::Connection::of_own(theirs)?;
-    let router = router(&handle, served).await?;
+    let router = router(&handle, Watches::new(handle.clone()), served).await?;
     tokio::spawn(async move {
         // The stream of connections must not end: the server would end with it.
         let connections = stream::iter([Ok::<_, io::Error>(theirs)]).chain(stream::pending());

@@ -65,6 +65,7 @@ fn describe(reason: Reason) -> (Code, &'static str) {
         Reason::SessionExists => (Code::AlreadyExists, "SESSION_EXISTS"),
         Reason::SessionOverBudget => (Code::NotFound, "SESSION_OVER_BUDGET"),
         Reason::SessionNotFound => (Code::NotFound, "SESSION_NOT_FOUND"),
+        Reason::WatchNotFound => (Code::NotFound, "WATCH_NOT_FOUND"),
         Reason::LimitReached => (Code::ResourceExhausted, "LIMIT_REACHED"),
         Reason::Stopping => (Code::Unavailable, "STOPPING"),
         Reason::Kernel => (Code::Internal, "KERNEL"),

@@ -17,12 +17,9 @@ pub struct Views {
 }
 
 impl Views {
-    /// That of a handle.
-    pub fn new(handle: Handle) -> Self {
-        Self {
-            watches: Watches::new(handle.clone()),
-            handle,
-        }
+    /// That of a handle, with the watches of a service.
+    pub fn new(handle: Handle, watches: Watches) -> Self {
+        Self { handle, watches }
     }
 
     async fn open<R: Watched>(&self, request: Request<R>) -> Result<Response<Messages<R::Message>>, Status> {

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -41,21 +42,30 @@ pub struct Watches {
 #[derive(Default)]
 struct Open {
     watches: HashMap<String, OpenWatch>,
-    /// How many there were so far.
+    /// How many watches and subscriptions there were so far.
     made: u64,
+    /// The service stops.
+    is_closed: bool,
 }
 
 struct OpenWatch {
     caller: Caller,
-    /// Subscriptions that it has, or is about to have.
-    ids: HashSet<u32>,
+    /// Subscriptions that it has, or is about to have, each with the number of its admission: another may have its id later.
+    ids: HashMap<u32, u64>,
     changes: mpsc::Sender<Change>,
 }
 
-/// A change of a watch.
-enum Change {
-    Add(Vec<(u32, View)>),
-    Drop(Vec<u32>),
+/// A view that was admitted to a watch.
+struct Admitted {
+    id: u32,
+    number: u64,
+    view: View,
+}
+
+/// A change of a watch: these go, and then those come.
+struct Change {
+    drop: Vec<u32>,
+    add: Vec<Admitted>,
 }
 
 /// A watch in the list of those that are open; dropped with its stream.
@@ -71,9 +81,11 @@ impl Drop for Listed {
 }
 
 impl Listed {
-    /// Forgets a subscription that has ended: another may have its number.
-    fn forget(&self, id: u32) {
-        if let Some(watch) = lock(&self.open).watches.get_mut(&self.name) {
+    /// Forgets a subscription that has ended, unless another has its id by now.
+    fn forget(&self, id: u32, number: u64) {
+        if let Some(watch) = lock(&self.open).watches.get_mut(&self.name)
+            && watch.ids.get(&id) == Some(&number)
+        {
             watch.ids.remove(&id);
         }
     }
@@ -92,6 +104,13 @@ impl Watches {
         }
     }
 
+    /// Lets each end with the last of its views, and begins no others.
+    pub fn close(&self) {
+        let mut open = lock(&self.open);
+        open.is_closed = true;
+        open.watches.clear();
+    }
+
     /// Begins a watch.
     ///
     /// # Errors
@@ -103,17 +122,22 @@ impl Watches {
     ) -> Result<Messages<v1::WatchResponse>, SessionError> {
         let subscriptions = parsed(subscriptions)?;
         let (changes, changed) = mpsc::channel(MAX_CHANGES);
-        let listed = {
+        let (listed, add) = {
             let mut open = lock(&self.open);
-            let ids = open.admit(caller, &HashSet::new(), &subscriptions)?;
+            if open.is_closed {
+                return Err(SessionError::new(Reason::Stopping, "the daemon is stopping"));
+            }
+            let add = open.admit(caller, &HashMap::new(), subscriptions)?;
             open.made += 1;
             let name = open.made.to_string();
+            let ids = add.iter().map(|added| (added.id, added.number)).collect();
             let watch = OpenWatch { caller, ids, changes };
             open.watches.insert(name.clone(), watch);
-            Listed {
+            let listed = Listed {
                 name,
                 open: Arc::clone(&self.open),
-            }
+            };
+            (listed, add)
         };
         let begun = message(
             0,
@@ -126,9 +150,9 @@ impl Watches {
             handle: self.handle.clone(),
             listed,
             views: StreamMap::new(),
-            changed,
+            changed: Some(changed),
         };
-        watch.add(subscriptions);
+        watch.add(add);
         let following = stream::unfold(watch, |mut watch| async {
             let message = watch.next().await?;
             Some((Ok(message), watch))
@@ -139,47 +163,55 @@ impl Watches {
     /// Changes a watch.
     ///
     /// # Errors
-    /// Where there is none of that name that the caller began, a subscription is wrong, or they are too many.
+    /// Where there is none of that name that the caller's user began, a subscription is wrong, or they are too many.
     pub async fn change(&self, caller: Caller, change: v1::ChangeWatchRequest) -> Result<(), SessionError> {
         let v1::ChangeWatchRequest {
             watch: name,
             add,
             drop,
         } = change;
-        let added = parsed(add)?;
-        let changes = {
-            let mut open = lock(&self.open);
-            // One of somebody else's is not told from one that does not exist.
-            let its = open.watches.get(&name).filter(|watch| watch.caller == caller);
-            let (mut ids, changes) = its
-                .map(|watch| (watch.ids.clone(), watch.changes.clone()))
-                .ok_or_else(|| gone(&name))?;
-            for id in &drop {
-                ids.remove(id);
+        let subscriptions = parsed(add)?;
+        let changes = lock(&self.open).watch(caller, &name)?.changes.clone();
+        // From its place in the queue on nothing is waited for: what is admitted comes, in this order.
+        let place = changes.reserve().await.map_err(|_| gone(&name))?;
+        let mut open = lock(&self.open);
+        let mut ids = open.watch(caller, &name)?.ids.clone();
+        let drop: Vec<u32> = drop.into_iter().filter(|id| ids.remove(id).is_some()).collect();
+        // What goes makes room for what comes.
+        let before = std::mem::replace(&mut open.watch(caller, &name)?.ids, ids.clone());
+        match open.admit(caller, &ids, subscriptions) {
+            Ok(add) => {
+                let watch = open.watch(caller, &name)?;
+                watch.ids.extend(add.iter().map(|added| (added.id, added.number)));
+                place.send(Change { drop, add });
+                Ok(())
             }
-            let ids = open.admit(caller, &ids, &added)?;
-            if let Some(watch) = open.watches.get_mut(&name) {
-                watch.ids = ids;
+            Err(error) => {
+                open.watch(caller, &name)?.ids = before;
+                Err(error)
             }
-            changes
-        };
-        for change in [Change::Drop(drop), Change::Add(added)] {
-            changes.send(change).await.map_err(|_| gone(&name))?;
         }
-        Ok(())
     }
 }
 
 impl Open {
-    /// The numbers of a watch's subscriptions with others beside those that it has.
+    /// A watch that a caller's user began. One of somebody else's is not told from one that does not exist.
+    fn watch(&mut self, caller: Caller, name: &str) -> Result<&mut OpenWatch, SessionError> {
+        let watch = self.watches.get_mut(name);
+        watch
+            .filter(|watch| watch.caller.uid == caller.uid)
+            .ok_or_else(|| gone(name))
+    }
+
+    /// Others beside the subscriptions that a watch has.
     fn admit(
-        &self,
+        &mut self,
         caller: Caller,
-        has: &HashSet<u32>,
-        more: &[(u32, View)],
-    ) -> Result<HashSet<u32>, SessionError> {
-        let mut ids = has.clone();
-        for (id, _) in more {
+        has: &HashMap<u32, u64>,
+        more: Vec<(u32, View)>,
+    ) -> Result<Vec<Admitted>, SessionError> {
+        let mut ids: HashSet<u32> = has.keys().copied().collect();
+        for (id, _) in &more {
             if !ids.insert(*id) {
                 return Err(invalid(format!("the watch has a subscription {id} already")));
             }
@@ -198,13 +230,21 @@ impl Open {
                 "your watches have {all} subscriptions, and up to {MAX_OF_A_USER} are allowed: end others"
             ));
         }
-        Ok(ids)
+        let admitted = more.into_iter().map(|(id, view)| {
+            self.made += 1;
+            Admitted {
+                id,
+                number: self.made,
+                view,
+            }
+        });
+        Ok(admitted.collect())
     }
 }
 
 fn gone(name: &str) -> SessionError {
     SessionError::new(
-        Reason::SessionNotFound,
+        Reason::WatchNotFound,
         format!("there is no watch `{name}`: its stream has ended"),
     )
 }
@@ -230,38 +270,58 @@ struct Watch {
     caller: Caller,
     handle: Handle,
     listed: Listed,
-    views: StreamMap<u32, Messages<Message>>,
-    changed: mpsc::Receiver<Change>,
+    views: StreamMap<u32, Messages<(u64, Message)>>,
+    /// `None` once the service stops: it ends with its views.
+    changed: Option<mpsc::Receiver<Change>>,
 }
 
 impl Watch {
     /// The next message of any view.
     async fn next(&mut self) -> Option<v1::WatchResponse> {
         loop {
+            let has_views = !self.views.is_empty();
+            let change = async {
+                match &mut self.changed {
+                    Some(changed) => changed.recv().await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                change = self.changed.recv() => match change? {
-                    Change::Add(subscriptions) => self.add(subscriptions),
-                    Change::Drop(ids) => for id in ids {
-                        self.views.remove(&id);
-                    },
+                change = change => match change {
+                    Some(Change { drop, add }) => {
+                        for id in drop {
+                            self.views.remove(&id);
+                        }
+                        self.add(add);
+                    }
+                    None => self.changed = None,
                 },
-                Some((id, told)) = self.views.next(), if !self.views.is_empty() => {
-                    let told = told.unwrap_or_else(|status| failed(&status));
+                Some((id, told)) = self.views.next(), if has_views => {
+                    // What fails tells its number too.
+                    let Ok((number, told)) = told else { continue };
                     if is_last(&told) {
                         self.views.remove(&id);
-                        self.listed.forget(id);
+                        self.listed.forget(id, number);
                     }
                     return Some(message(id, told));
                 }
+                else => return None,
+            }
+            if self.changed.is_none() && self.views.is_empty() {
+                return None;
             }
         }
     }
 
-    fn add(&mut self, subscriptions: Vec<(u32, View)>) {
-        for (id, view) in subscriptions {
-            self.views
-                .insert(id, open(view, self.caller, self.handle.clone()));
+    fn add(&mut self, add: Vec<Admitted>) {
+        for Admitted { id, number, view } in add {
+            let messages = open(view, self.caller, self.handle.clone());
+            let numbered = messages.map(move |told| {
+                let told = told.unwrap_or_else(|status| failed(&status));
+                Ok((number, told))
+            });
+            self.views.insert(id, Box::pin(numbered));
         }
     }
 }
@@ -342,10 +402,15 @@ mod tests {
 
     /// Puts a watch with so many subscriptions into the list, where that is allowed.
     fn begin(open: &mut Open, caller: Caller, count: u32) -> Result<(), SessionError> {
-        let ids = open.admit(caller, &HashSet::new(), &views(1..1 + count))?;
+        let admitted = open.admit(caller, &HashMap::new(), views(1..1 + count))?;
+        let ids = admitted
+            .iter()
+            .map(|admitted| (admitted.id, admitted.number))
+            .collect();
         let (changes, _) = mpsc::channel(1);
         let name = open.watches.len().to_string();
-        open.watches.insert(name, OpenWatch { caller, ids, changes });
+        let watch = OpenWatch { caller, ids, changes };
+        open.watches.insert(name, watch);
         Ok(())
     }
 
@@ -368,11 +433,12 @@ mod tests {
 
     #[test]
     fn a_subscription_has_a_number_of_its_own() {
-        let open = Open::default();
-        let has = HashSet::from([3]);
-        let ids = open.admit(NOBODY, &has, &views(1..3)).unwrap();
-        assert_eq!(ids, HashSet::from([1, 2, 3]));
-        let refused = open.admit(NOBODY, &has, &views(2..4)).unwrap_err();
+        let mut open = Open::default();
+        let has = HashMap::from([(3, 1)]);
+        let admitted = open.admit(NOBODY, &has, views(1..3)).unwrap();
+        let numbers: HashSet<u64> = admitted.iter().map(|admitted| admitted.number).collect();
+        assert_eq!(numbers.len(), 2);
+        let refused = open.admit(NOBODY, &has, views(2..4)).err().unwrap();
         assert_eq!(refused.reason, Reason::ArgumentInvalid);
         let view = |id, view| v1::Subscription { id, view };
         let latency = || Some(View::Latency(v1::WatchLatencyRequest::default()));

@@ -47,10 +47,13 @@ pub enum Reason {
     CapabilityMissing,
     /// A session of that name exists.
     SessionExists,
-    /// There is no session of that name.
+    /// There is no session of that name. Metadata of one that has ended: `end_cause`, `end_reason`, `end_signal`.
     SessionNotFound,
     /// There is none any more: it has ended, as its probes took more of the target's CPU time than they may.
+    /// Metadata: as before.
     SessionOverBudget,
+    /// There is no watch of that name.
+    WatchNotFound,
     /// The scope was changed by somebody else at the same time.
     ScopeChanged,
     /// A bound of the daemon is reached.

@@ -400,7 +400,13 @@ impl Owner {
                         EndCause::Budget => Reason::SessionOverBudget,
                         _ => Reason::SessionNotFound,
                     };
-                    SessionError::new(reason, message)
+                    let error = SessionError::new(reason, message)
+                        .with("end_cause", ending.cause.name())
+                        .with("end_reason", ending.reason.clone());
+                    match ending.signal {
+                        Some(signal) => error.with("end_signal", signal.to_string()),
+                        None => error,
+                    }
                 }
                 None => SessionError::new(
                     Reason::SessionNotFound,

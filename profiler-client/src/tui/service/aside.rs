@@ -113,31 +113,41 @@ impl Task {
     }
 
     fn waits(&self, session: String) -> Opened {
-        let client = self.connection.views();
+        let connection = self.connection.clone();
         let request = v1::WatchWaitsRequest {
             session,
             interval: None,
         };
         let (reports, lease) = (self.reports.clone(), self.lease);
         opened(async move {
-            forward(View::of(client, lease, request).await, &reports, What::Waits).await;
+            forward(
+                View::of_screen(&connection, lease, request).await,
+                &reports,
+                What::Waits,
+            )
+            .await;
         })
     }
 
     fn syscalls(&self, session: String) -> Opened {
-        let client = self.connection.views();
+        let connection = self.connection.clone();
         let request = v1::WatchSyscallsRequest {
             session,
             ..Default::default()
         };
         let (reports, lease) = (self.reports.clone(), self.lease);
         opened(async move {
-            forward(View::of(client, lease, request).await, &reports, What::Syscalls).await;
+            forward(
+                View::of_screen(&connection, lease, request).await,
+                &reports,
+                What::Syscalls,
+            )
+            .await;
         })
     }
 
     fn spans(&self) -> Opened {
-        let client = self.connection.views();
+        let connection = self.connection.clone();
         let request = v1::WatchSpansRequest {
             session: self.session.clone(),
             interval: None,
@@ -148,12 +158,17 @@ impl Task {
         };
         let (reports, lease) = (self.reports.clone(), self.lease);
         opened(async move {
-            forward(View::of(client, lease, request).await, &reports, What::Spans).await;
+            forward(
+                View::of_screen(&connection, lease, request).await,
+                &reports,
+                What::Spans,
+            )
+            .await;
         })
     }
 
     fn timeline(&self) -> Opened {
-        let client = self.connection.views();
+        let connection = self.connection.clone();
         let request = v1::WatchTimelineRequest {
             session: self.session.clone(),
             step: Some(prost_types::Duration {
@@ -164,7 +179,12 @@ impl Task {
         };
         let (reports, lease) = (self.reports.clone(), self.lease);
         opened(async move {
-            forward(View::of(client, lease, request).await, &reports, What::Timeline).await;
+            forward(
+                View::of_screen(&connection, lease, request).await,
+                &reports,
+                What::Timeline,
+            )
+            .await;
         })
     }
 
@@ -172,8 +192,11 @@ impl Task {
     fn sessions(&self) -> Opened {
         let (mut sessions, reports) = (self.connection.sessions(), self.reports.clone());
         let task = async move {
-            while let Ok(found) = sessions.list_sessions(v1::ListSessionsRequest {}).await {
-                if !reports.send(What::Sessions(found.into_inner().sessions)).await {
+            loop {
+                // What cannot be asked now may be later.
+                if let Ok(found) = sessions.list_sessions(v1::ListSessionsRequest {}).await
+                    && !reports.send(What::Sessions(found.into_inner().sessions)).await
+                {
                     return;
                 }
                 tokio::time::sleep(BETWEEN_LOOKS).await;
@@ -195,7 +218,7 @@ impl Task {
     }
 
     fn explained(&self, session: String) -> Opened {
-        let client = self.connection.views();
+        let connection = self.connection.clone();
         let request = v1::WatchExplainRequest {
             session,
             interval: None,
@@ -208,7 +231,12 @@ impl Task {
         };
         let (reports, lease) = (self.reports.clone(), self.lease);
         opened(async move {
-            forward(View::of(client, lease, request).await, &reports, report).await;
+            forward(
+                View::of_screen(&connection, lease, request).await,
+                &reports,
+                report,
+            )
+            .await;
         })
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use profiler_proto::v1::{
-    self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
-};
+use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
 use profiler_scope::parse;
 use tokio::{
     sync::{mpsc, watch},
@@ -52,7 +50,7 @@ impl Task {
         self.reports.send(What::Attached(Box::new(attached), name)).await;
 
         let views = Views {
-            client: self.connection.views(),
+            connection: self.connection.clone(),
             session: session.name.clone(),
             lease: attached::lease(&session),
             reports: self.reports.clone(),
@@ -218,7 +216,7 @@ impl Edits {
 
 /// The streams of a session, each a task that ends with the session's.
 struct Views {
-    client: ViewServiceClient<Channel>,
+    connection: Connection,
     session: String,
     /// How long it outlives its last stream.
     lease: Duration,
@@ -337,14 +335,15 @@ impl Views {
     }
 
     fn open_latency(&self) -> Opened {
-        let (client, reports, lease) = (self.client.clone(), self.reports.clone(), self.lease);
+        let (connection, reports, lease) = (self.connection.clone(), self.reports.clone(), self.lease);
         let request = v1::WatchLatencyRequest {
             session: self.session.clone(),
             interval: None,
         };
         Opened(
             tokio::spawn(async move {
-                forward(View::of(client, lease, request).await, &reports, What::Latency).await;
+                let opened = View::of_screen(&connection, lease, request).await;
+                forward(opened, &reports, What::Latency).await;
             })
             .abort_handle(),
         )
@@ -352,7 +351,7 @@ impl Views {
 
     fn open_flame(&self, wanted: &FlameView, in_calls: bool, left: Left) -> Flame {
         let (is_parked, mut parked) = watch::channel(false);
-        let (client, reports, lease) = (self.client.clone(), self.reports.clone(), self.lease);
+        let (connection, reports, lease) = (self.connection.clone(), self.reports.clone(), self.lease);
         let request = v1::WatchFlameRequest {
             session: self.session.clone(),
             difference: wanted.difference,
@@ -361,7 +360,7 @@ impl Views {
             ..Default::default()
         };
         let task = async move {
-            let opened = View::of(client, lease, request).await;
+            let opened = View::of_screen(&connection, lease, request).await;
             left.settle();
             let report = |message| {
                 What::Flame(match message {
@@ -423,7 +422,8 @@ async fn pass_on<R: Viewed>(
             Ok(Some(message)) => Incoming::Message(message),
             Ok(None) => return,
             Err(status) => {
-                let is_gone = matches!(status.code(), Code::Unavailable | Code::Unknown);
+                let is_gone =
+                    view.lost().is_some() || matches!(status.code(), Code::Unavailable | Code::Unknown);
                 let failure = Failure::from(status);
                 if is_gone {
                     reports.send(What::Gone(failure.message.clone())).await;

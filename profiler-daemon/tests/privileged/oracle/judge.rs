@@ -13,7 +13,7 @@ use super::{
     Seen, SeenHits,
     asked::Asked,
     branches::Branches,
-    trace::{Away, BEGIN_APART_NS, BUCKET_PERCENT, Call, END_LATER_NS, SWITCH_APART_NS, Truth},
+    trace::{AT_SWITCH_NS, Away, BEGIN_APART_NS, BUCKET_PERCENT, Call, END_LATER_NS, SWITCH_APART_NS, Truth},
 };
 
 /// How many of some events may be further apart in the two traces: a thread can lose its CPU between the engine's program and
@@ -377,8 +377,10 @@ impl<'a> Judge<'a> {
             let their_on_cpu_ns = truth.on_cpu_ns(end.tid, call.end_ns) - key.1;
             let is_longer = on_cpu_ns > their_on_cpu_ns + BEGIN_APART_NS;
             far += usize::from(!begins_there || !is_open && is_longer);
-            // Where the thread was switched again and again between the two ends, what the tools do at each switch is on the CPU too.
-            let is_shorter = on_cpu_ns + END_LATER_NS < their_on_cpu_ns && end.end_ns < call.ends_from_ns;
+            // Where the thread was switched between the two ends, what the tools do at each switch is on the CPU too.
+            let switched = truth.times_away(end.tid, end.end_ns..call.end_ns);
+            let may_be_later_ns = END_LATER_NS + switched * AT_SWITCH_NS;
+            let is_shorter = on_cpu_ns + may_be_later_ns < their_on_cpu_ns;
             early += usize::from(!is_open && is_shorter);
         }
         by_begin.retain(|_, call| call.end_ns < self.seen.end_ns);

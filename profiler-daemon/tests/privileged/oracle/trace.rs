@@ -20,6 +20,8 @@ pub const END_LATER_NS: u64 = 200_000;
 /// By how much the two see a thread leave its CPU, or come back, before or after each other: both are programs of the same tracepoint,
 /// and ours takes a stack.
 pub const SWITCH_APART_NS: u64 = 200_000;
+/// How long the two tools take, at most, where a thread leaves its CPU and comes back.
+pub const AT_SWITCH_NS: u64 = 100_000;
 /// Hundredths by which two percentiles of the same calls may differ: the width of a histogram's bucket.
 pub const BUCKET_PERCENT: u64 = 2;
 
@@ -362,6 +364,13 @@ impl Truth {
             .get(after)
             .map_or(0, |gap| ts_ns.saturating_sub(gap.between.start));
         ts_ns - so_far_ns - inside_ns
+    }
+
+    /// How often a thread was off the CPU in a time.
+    pub fn times_away(&self, tid: u32, within: Range<u64>) -> u64 {
+        let gaps = self.gaps.get(&tid).map_or(&[][..], Vec::as_slice);
+        let before = |ns: u64| gaps.partition_point(|gap| gap.between.start < ns);
+        before(within.end).saturating_sub(before(within.start)) as u64
     }
 
     /// When the engine may have seen the end that bpftrace tells of here, of a call that began then: a thread can lose its CPU between
