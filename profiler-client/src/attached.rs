@@ -9,7 +9,12 @@ use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
 use tokio::time::{Instant, sleep};
 use tonic::{Request, transport::Channel};
 
-use crate::{connect::Connection, failure::Failure, render::escape::terminal, view::is_lost};
+use crate::{
+    connect::Connection,
+    failure::Failure,
+    render::escape::terminal,
+    view::{is_lost, patience},
+};
 
 /// Attaching thousands of probes to a large program takes seconds; a daemon that needs longer hangs.
 const CREATE_DEADLINE: Duration = Duration::from_mins(2);
@@ -30,6 +35,7 @@ type Made = (SessionServiceClient<Channel>, String);
 impl Owned {
     /// Ends them all; each is ended once, however often this is called.
     pub async fn end(&self) {
+        let began = Instant::now();
         let sessions = std::mem::take(&mut *self.lock());
         for (mut client, name) in sessions {
             let end = async {
@@ -38,13 +44,18 @@ impl Owned {
                     request.set_timeout(END_DEADLINE);
                     match client.end_session(request).await {
                         // The next is asked on a new connection.
-                        Err(status) if is_lost(&status) => sleep(BETWEEN_ENDS).await,
+                        Err(status)
+                            if is_lost(&status) && began.elapsed() < patience(&status, END_DEADLINE) =>
+                        {
+                            sleep(BETWEEN_ENDS).await;
+                        }
                         _ => break,
                     }
                 }
             };
             // Nothing is left to do about a failure: the lease ends the session.
-            let _ = tokio::time::timeout(END_DEADLINE, end).await;
+            let left = END_DEADLINE.saturating_sub(began.elapsed()).max(BETWEEN_ENDS);
+            let _ = tokio::time::timeout(left, end).await;
         }
     }
 

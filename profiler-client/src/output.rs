@@ -334,9 +334,13 @@ pub fn noted_amid() -> u64 {
 
 /// The same while a [`Progress`] or a screen may be shown; it comes back below.
 pub fn note_amid_progress(text: &str) {
-    AMID.fetch_add(1, Ordering::Relaxed);
     let mut stderr = io::stderr().lock();
-    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    let clear = if stderr.is_terminal() {
+        AMID.fetch_add(1, Ordering::Relaxed);
+        "\r\x1b[K"
+    } else {
+        ""
+    };
     let _ = writeln!(stderr, "{clear}profiler: {text}");
 }
 

@@ -47,7 +47,11 @@ async fn execute(host: Host, request: Request) -> Result<(), Failure> {
     let mut work = tokio::spawn(verb::run(host, request, stop.clone(), owned.clone()));
     tokio::select! {
         result = &mut work => {
-            owned.end().await;
+            tokio::select! {
+                () = owned.end() => {}
+                // The lease does it.
+                () = stop.insisted() => {}
+            }
             result.unwrap_or_else(|_| Err(Failure::failed("An internal error ended the command.")))
         }
         () = stop.insisted() => {

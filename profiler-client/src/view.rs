@@ -255,7 +255,8 @@ pub fn is_lost(status: &Status) -> bool {
 }
 
 /// For how long it is tried after such a failure to connect.
-fn patience(status: &Status, lease: Duration) -> Duration {
+#[must_use]
+pub fn patience(status: &Status, lease: Duration) -> Duration {
     match refusal(status) {
         // The service within this process.
         Some(io::ErrorKind::NotConnected) => Duration::ZERO,

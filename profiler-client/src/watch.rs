@@ -297,21 +297,31 @@ impl Run {
         let owned = self.owned.clone();
         let end = tokio::spawn(async move { owned.end().await });
         let last = Instant::now() + LAST_MESSAGE;
-        loop {
+        let how = loop {
             let Ok(message) = tokio::time::timeout_at(last, view.message(note_connection)).await else {
                 note_missing(LAST_MESSAGE);
-                break;
+                break How::Asked;
             };
+            // Only a message says that what came last is there.
+            let is_told = message.is_ok();
             match take(message, &mut on_message)? {
                 None => {}
-                Some(broken @ How::Broken(_)) => return Ok(broken),
-                Some(_) => break,
+                Some(_) if is_told => break How::Asked,
+                Some(broken @ How::Broken(_)) => break broken,
+                Some(_) => break lost_at_the_end(),
             }
-        }
+        };
         // It has its own deadline, and cannot fail in a way that matters here.
         let _ = end.await;
-        Ok(How::Asked)
+        Ok(how)
     }
+}
+
+/// The connection was lost, and what came last is missing.
+fn lost_at_the_end() -> How {
+    How::Broken(Failure::failed(
+        "The connection to the daemon was lost, and its session ended meanwhile: the result is of what came before.",
+    ))
 }
 
 fn how(end: &v1::StreamEnd) -> How {
@@ -349,6 +359,8 @@ fn take<M: Message>(
         Ok(None) => Ok(Some(How::ByItself(End::other("")))),
         Err(status) => Ok(Some(match end_of_session(&status) {
             None => How::Broken(status.into()),
+            // Nobody watched for so long: the connection was lost.
+            Some(end) if end.cause() == v1::EndCause::Lease => lost_at_the_end(),
             Some(end) => how(&end),
         })),
     }

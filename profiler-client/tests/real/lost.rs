@@ -5,7 +5,7 @@ use std::{
     io::{self, Read as _, Write as _},
     net::Shutdown,
     os::unix::net::{UnixListener, UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::{
     command::{Running, through},
     daemon::Daemon,
+    fixture::Fixture,
     verbs::{busy, unharmed},
 };
 
@@ -137,6 +138,15 @@ fn now_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
+/// A `latency` that has begun to show calls of `f`.
+fn watched(socket: &Path, target: &Fixture) -> Running {
+    let pid = target.pid().to_string();
+    let latency = ["latency", "-p", &pid, "f", "--json", "--interval", "0.1"];
+    let mut latency = Running::start(through(socket, &latency));
+    latency.line();
+    latency
+}
+
 const LOST: &str = "the connection to the daemon was lost";
 
 #[test]
@@ -146,8 +156,7 @@ fn a_view_goes_on_where_its_connection_was_lost_and_counts_nothing_less() {
     let daemon = Daemon::start();
     let tunnel = Tunnel::to(&daemon);
     let pid = target.pid().to_string();
-    let latency = ["latency", "-p", &pid, "f", "--json", "--interval", "0.1"];
-    let mut latency = Running::start(through(&tunnel.socket, &latency));
+    let mut latency = watched(&tunnel.socket, &target);
     let hits = ["trace", "-p", &pid, "f", "--json"];
     let mut trace = Running::start(through(&tunnel.socket, &hits));
     trace.line();
@@ -195,13 +204,15 @@ fn a_run_that_ends_while_its_connection_is_lost_says_so() {
     let daemon = Daemon::start();
     let tunnel = Tunnel::to(&daemon);
     let pid = target.pid().to_string();
-    let latency = ["latency", "-p", &pid, "f", "--json", "--interval", "0.1"];
-    let mut latency = Running::start(through(&tunnel.socket, &latency));
+    let mut latency = watched(&tunnel.socket, &target);
     // What the session forgets while nobody watches is not begun anew as if nothing had been.
     let flame = ["flame", "-p", &pid, "-F", "499", "--json"];
     let flame = Running::start(through(&tunnel.socket, &flame));
     daemon.until_each_is_watched_by(&[1, 1]);
-    latency.line();
+    // Longer than a flame graph takes to begin.
+    for _ in 0..30 {
+        latency.line();
+    }
     tunnel.cut();
     let ended = flame.end().status(1).says("the result is of what came before");
     assert!(
@@ -222,10 +233,7 @@ fn a_target_that_ended_while_the_connection_was_lost_is_known_to_have() {
     let target = busy();
     let daemon = Daemon::start();
     let tunnel = Tunnel::to(&daemon);
-    let pid = target.pid().to_string();
-    let latency = ["latency", "-p", &pid, "f", "--json", "--interval", "0.1"];
-    let mut latency = Running::start(through(&tunnel.socket, &latency));
-    latency.line();
+    let latency = watched(&tunnel.socket, &target);
     tunnel.cut();
     tunnel.until_refused(1);
     let pid = rustix::process::Pid::from_raw(target.pid().cast_signed()).unwrap();
@@ -274,22 +282,15 @@ fn a_recording_ends_with_its_connection_and_keeps_what_came() {
 #[ignore = "needs root"]
 fn a_daemon_that_is_gone_is_not_waited_for() {
     let target = busy();
-    let pid = target.pid().to_string();
-    let watch = |socket: &std::path::Path| {
-        let latency = ["latency", "-p", &pid, "f", "--json", "--interval", "0.1"];
-        let mut latency = Running::start(through(socket, &latency));
-        latency.line();
-        latency
-    };
     // Nobody listens any more.
     let daemon = Daemon::start();
-    let latency = watch(&daemon.socket);
+    let latency = watched(&daemon.socket, &target);
     let directory = daemon.kill();
     latency.end().status(1).says(LOST);
     // Another one does, which has not heard of the session.
     let daemon = Daemon::in_directory(directory, &[]);
     let tunnel = Tunnel::to(&daemon);
-    let latency = watch(&tunnel.socket);
+    let latency = watched(&tunnel.socket, &target);
     tunnel.cut();
     tunnel.until_refused(1);
     let directory = daemon.kill();

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tonic::{Code, Streaming, transport::Channel};
 
 use super::{
+    clients,
     daemon::Daemon,
     service::{channel_of, connect},
     users::connect_as_nobody,
@@ -73,6 +74,19 @@ async fn until(
     told
 }
 
+/// Makes a session of calls of `f`, called `shared`.
+async fn share(channel: &Channel, pid: u32) -> SessionServiceClient<Channel> {
+    let mut sessions = SessionServiceClient::new(channel.clone());
+    let create = v1::CreateSessionRequest {
+        name: "shared".to_owned(),
+        target: Some(clients::of(pid)),
+        scope: "f".to_owned(),
+        ..Default::default()
+    };
+    sessions.create_session(create).await.unwrap();
+    sessions
+}
+
 async fn begin(
     client: &mut ViewServiceClient<Channel>,
     subscriptions: Vec<v1::Subscription>,
@@ -96,16 +110,7 @@ fn several_views_come_in_one_stream_and_are_changed_while_it_goes_on() {
     let daemon = Daemon::start();
     Runtime::new().unwrap().block_on(async {
         let channel = connect(daemon.socket.clone()).await;
-        let mut sessions = SessionServiceClient::new(channel.clone());
-        let create = v1::CreateSessionRequest {
-            name: "shared".to_owned(),
-            target: Some(v1::Target {
-                target: Some(v1::target::Target::Pid(target.pid())),
-            }),
-            scope: "f".to_owned(),
-            ..Default::default()
-        };
-        sessions.create_session(create).await.unwrap();
+        let mut sessions = share(&channel, target.pid()).await;
         let mut views = ViewServiceClient::new(channel);
         let subscriptions = vec![latency(1, "shared"), flame(2, "shared"), latency(3, "none")];
         let (watch, mut stream) = begin(&mut views, subscriptions).await;
@@ -280,16 +285,7 @@ fn a_daemon_stops_though_watches_are_open_and_each_view_is_told() {
     let runtime = Runtime::new().unwrap();
     let (mut with_a_view, mut without) = runtime.block_on(async {
         let channel = connect(daemon.socket.clone()).await;
-        let mut sessions = SessionServiceClient::new(channel.clone());
-        let create = v1::CreateSessionRequest {
-            name: "shared".to_owned(),
-            target: Some(v1::Target {
-                target: Some(v1::target::Target::Pid(target.pid())),
-            }),
-            scope: "f".to_owned(),
-            ..Default::default()
-        };
-        sessions.create_session(create).await.unwrap();
+        share(&channel, target.pid()).await;
         let mut views = ViewServiceClient::new(channel);
         let (_, mut with_a_view) = begin(&mut views, vec![latency(1, "shared")]).await;
         let (_, without) = begin(&mut views, Vec::new()).await;

@@ -9,20 +9,18 @@ use profiler_scope::Place;
 
 use super::{
     convert,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
 };
 use crate::session::{ExplainPicture, Explained, What};
 
 pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {
-        info: Some(stream_info::info(
+        info: Some(stream_info::of_picture(
             at,
-            &Shown {
-                scope: &picture.scope,
-                cost: picture.cost,
-                children: Some(stream_info::children(&picture.lost)),
-                ended: picture.ended.as_ref(),
-            },
+            &picture.scope,
+            picture.cost,
+            &picture.lost,
+            picture.ended.as_ref(),
         )),
         threshold_ns: picture.threshold_ns.unwrap_or(0),
         threshold_of_all_ns: picture.threshold_of_all_ns.unwrap_or(0),

@@ -12,7 +12,7 @@ use profiler_symbolize::{Frame, Grouping};
 
 use super::{
     convert, records,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
 };
 use crate::{
     kernel::Event,
@@ -59,14 +59,12 @@ impl FlameDelta {
         let event = picture.times.event();
         let told = event.map(records::event).unwrap_or_default();
         v1::WatchFlameResponse {
-            info: Some(stream_info::info(
+            info: Some(stream_info::of_picture(
                 at,
-                &Shown {
-                    scope: &picture.scope,
-                    cost: picture.cost,
-                    children: Some(stream_info::children(&picture.lost)),
-                    ended: picture.ended.as_ref(),
-                },
+                &picture.scope,
+                picture.cost,
+                &picture.lost,
+                picture.ended.as_ref(),
             )),
             snapshot,
             frames,

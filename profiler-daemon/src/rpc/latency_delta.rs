@@ -7,7 +7,7 @@ use profiler_proto::v1;
 
 use super::{
     convert,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
     trace,
 };
 use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, OffCause, ValueCalls};
@@ -53,14 +53,12 @@ impl LatencyDelta {
             self.sent_by.insert(calls.function, calls.clone());
         }
         v1::WatchLatencyResponse {
-            info: Some(stream_info::info(
+            info: Some(stream_info::of_picture(
                 at,
-                &Shown {
-                    scope: &picture.scope,
-                    cost: picture.cost,
-                    children: Some(stream_info::children(&picture.lost)),
-                    ended: picture.ended.as_ref(),
-                },
+                &picture.scope,
+                picture.cost,
+                &picture.lost,
+                picture.ended.as_ref(),
             )),
             snapshot,
             functions,

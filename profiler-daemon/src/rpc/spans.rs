@@ -8,7 +8,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     arguments, convert, flame_delta, records,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
     thread_names::ThreadNames,
     trace, waits,
 };
@@ -73,14 +73,12 @@ impl Messages {
             .flatten()
         });
         v1::WatchSpansResponse {
-            info: Some(stream_info::info(
+            info: Some(stream_info::of_picture(
                 at,
-                &Shown {
-                    scope: &picture.scope,
-                    cost: picture.cost,
-                    children: Some(stream_info::children(&picture.lost)),
-                    ended: picture.ended.as_ref(),
-                },
+                &picture.scope,
+                picture.cost,
+                &picture.lost,
+                picture.ended.as_ref(),
             )),
             spans: picture
                 .spans

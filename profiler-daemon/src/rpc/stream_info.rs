@@ -38,6 +38,24 @@ pub fn info(at: Position, shown: &Shown<'_>) -> v1::StreamInfo {
     }
 }
 
+/// The beginning of a message that shows a picture.
+pub fn of_picture(
+    at: Position,
+    scope: &str,
+    cost: Cost,
+    lost: &Losses,
+    ended: Option<&Ending>,
+) -> v1::StreamInfo {
+    let children = Some(children(lost));
+    let shown = Shown {
+        scope,
+        cost,
+        children,
+        ended,
+    };
+    info(at, &shown)
+}
+
 /// How many processes the targets have begun, which is told among losses.
 pub fn children(lost: &Losses) -> u64 {
     lost.get(CHILDREN).copied().unwrap_or(0)

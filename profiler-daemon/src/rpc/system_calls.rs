@@ -8,7 +8,7 @@ use profiler_symbolize::FrameId;
 
 use super::{
     convert, flame_delta,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
 };
 use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
 
@@ -18,14 +18,12 @@ pub fn picture(picture: &SyscallsPicture, at: Position) -> v1::WatchSyscallsResp
     let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
     let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
     v1::WatchSyscallsResponse {
-        info: Some(stream_info::info(
+        info: Some(stream_info::of_picture(
             at,
-            &Shown {
-                scope: &picture.scope,
-                cost: picture.cost,
-                children: Some(stream_info::children(&picture.lost)),
-                ended: picture.ended.as_ref(),
-            },
+            &picture.scope,
+            picture.cost,
+            &picture.lost,
+            picture.ended.as_ref(),
         )),
         frames: flame_delta::frames(&used, &picture.frames),
         syscalls,

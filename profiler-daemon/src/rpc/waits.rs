@@ -11,7 +11,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     convert, flame_delta,
-    stream_info::{self, Position, Shown},
+    stream_info::{self, Position},
 };
 use crate::session::WaitsPicture;
 
@@ -24,14 +24,12 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
         .collect();
     let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
     v1::WatchWaitsResponse {
-        info: Some(stream_info::info(
+        info: Some(stream_info::of_picture(
             at,
-            &Shown {
-                scope: &picture.scope,
-                cost: picture.cost,
-                children: Some(stream_info::children(&picture.lost)),
-                ended: picture.ended.as_ref(),
-            },
+            &picture.scope,
+            picture.cost,
+            &picture.lost,
+            picture.ended.as_ref(),
         )),
         frames: flame_delta::frames(&used, &picture.frames),
         nodes,

@@ -280,6 +280,9 @@ impl Watch {
     async fn next(&mut self) -> Option<v1::WatchResponse> {
         loop {
             let has_views = !self.views.is_empty();
+            if self.changed.is_none() && !has_views {
+                return None;
+            }
             let change = async {
                 match &mut self.changed {
                     Some(changed) => changed.recv().await,
@@ -306,10 +309,6 @@ impl Watch {
                     }
                     return Some(message(id, told));
                 }
-                else => return None,
-            }
-            if self.changed.is_none() && self.views.is_empty() {
-                return None;
             }
         }
     }

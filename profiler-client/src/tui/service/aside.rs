@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{
     BETWEEN_LOOKS, Incoming, Reports, What,
-    session::{Opened, forward},
+    session::{Opened, Whose, forward},
 };
 use crate::{
     attached::{self, Owned},
@@ -122,6 +122,7 @@ impl Task {
         opened(async move {
             forward(
                 View::of_screen(&connection, lease, request).await,
+                Whose::OfPane,
                 &reports,
                 What::Waits,
             )
@@ -139,6 +140,7 @@ impl Task {
         opened(async move {
             forward(
                 View::of_screen(&connection, lease, request).await,
+                Whose::OfPane,
                 &reports,
                 What::Syscalls,
             )
@@ -160,6 +162,7 @@ impl Task {
         opened(async move {
             forward(
                 View::of_screen(&connection, lease, request).await,
+                Whose::OfPane,
                 &reports,
                 What::Spans,
             )
@@ -181,6 +184,7 @@ impl Task {
         opened(async move {
             forward(
                 View::of_screen(&connection, lease, request).await,
+                Whose::OfPane,
                 &reports,
                 What::Timeline,
             )
@@ -233,6 +237,7 @@ impl Task {
         opened(async move {
             forward(
                 View::of_screen(&connection, lease, request).await,
+                Whose::OfPane,
                 &reports,
                 report,
             )

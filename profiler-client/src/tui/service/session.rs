@@ -343,7 +343,7 @@ impl Views {
         Opened(
             tokio::spawn(async move {
                 let opened = View::of_screen(&connection, lease, request).await;
-                forward(opened, &reports, What::Latency).await;
+                forward(opened, Whose::OnScreen, &reports, What::Latency).await;
             })
             .abort_handle(),
         )
@@ -377,7 +377,7 @@ impl Views {
             };
             let is_parked = async { parked.wait_for(|is_parked| *is_parked).await.is_ok() };
             let is_parked = tokio::select! {
-                () = pass_on(&mut stream, &reports, report) => false,
+                () = pass_on(&mut stream, Whose::OnScreen, &reports, report) => false,
                 is_parked = is_parked => is_parked,
             };
             if is_parked {
@@ -397,19 +397,30 @@ impl Views {
 /// Passes messages on until there are none, or nobody wants them.
 pub(super) async fn forward<R: Viewed>(
     opened: Result<View<R>, Status>,
+    of: Whose,
     reports: &Reports,
     report: impl Fn(Incoming<R::Message>) -> What,
 ) {
     match opened {
-        Ok(mut view) => pass_on(&mut view, reports, report).await,
+        Ok(mut view) => pass_on(&mut view, of, reports, report).await,
         Err(status) => {
             reports.send(report(Incoming::Broken(status.into()))).await;
         }
     }
 }
 
+/// Whose view a stream is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The one on the screen: without it there is nothing more to see.
+    OnScreen,
+    /// Another, of a pane.
+    OfPane,
+}
+
 async fn pass_on<R: Viewed>(
     view: &mut View<R>,
+    of: Whose,
     reports: &Reports,
     report: impl Fn(Incoming<R::Message>) -> What,
 ) {
@@ -422,8 +433,8 @@ async fn pass_on<R: Viewed>(
             Ok(Some(message)) => Incoming::Message(message),
             Ok(None) => return,
             Err(status) => {
-                let is_gone =
-                    view.lost().is_some() || matches!(status.code(), Code::Unavailable | Code::Unknown);
+                let is_gone = matches!(status.code(), Code::Unavailable | Code::Unknown)
+                    || of == Whose::OnScreen && view.lost().is_some();
                 let failure = Failure::from(status);
                 if is_gone {
                     reports.send(What::Gone(failure.message.clone())).await;
