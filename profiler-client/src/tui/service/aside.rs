@@ -14,7 +14,7 @@ use crate::{
     connect::Connection,
     failure::Failure,
     tui::{data::AsideOf, lens::Pane},
-    view::View,
+    view::{View, Viewed},
 };
 
 /// Calls in a message: as many as the service gives.
@@ -113,43 +113,22 @@ impl Task {
     }
 
     fn waits(&self, session: String) -> Opened {
-        let connection = self.connection.clone();
         let request = v1::WatchWaitsRequest {
             session,
             interval: None,
         };
-        let (reports, lease) = (self.reports.clone(), self.lease);
-        opened(async move {
-            forward(
-                View::of_screen(&connection, lease, request).await,
-                Whose::OfPane,
-                &reports,
-                What::Waits,
-            )
-            .await;
-        })
+        self.stream(request, What::Waits)
     }
 
     fn syscalls(&self, session: String) -> Opened {
-        let connection = self.connection.clone();
         let request = v1::WatchSyscallsRequest {
             session,
             ..Default::default()
         };
-        let (reports, lease) = (self.reports.clone(), self.lease);
-        opened(async move {
-            forward(
-                View::of_screen(&connection, lease, request).await,
-                Whose::OfPane,
-                &reports,
-                What::Syscalls,
-            )
-            .await;
-        })
+        self.stream(request, What::Syscalls)
     }
 
     fn spans(&self) -> Opened {
-        let connection = self.connection.clone();
         let request = v1::WatchSpansRequest {
             session: self.session.clone(),
             interval: None,
@@ -158,20 +137,10 @@ impl Task {
             // Recordings have no system calls of each call, and say so where these are asked for.
             system_calls: !self.is_of_recording,
         };
-        let (reports, lease) = (self.reports.clone(), self.lease);
-        opened(async move {
-            forward(
-                View::of_screen(&connection, lease, request).await,
-                Whose::OfPane,
-                &reports,
-                What::Spans,
-            )
-            .await;
-        })
+        self.stream(request, What::Spans)
     }
 
     fn timeline(&self) -> Opened {
-        let connection = self.connection.clone();
         let request = v1::WatchTimelineRequest {
             session: self.session.clone(),
             step: Some(prost_types::Duration {
@@ -180,16 +149,7 @@ impl Task {
             }),
             ..Default::default()
         };
-        let (reports, lease) = (self.reports.clone(), self.lease);
-        opened(async move {
-            forward(
-                View::of_screen(&connection, lease, request).await,
-                Whose::OfPane,
-                &reports,
-                What::Timeline,
-            )
-            .await;
-        })
+        self.stream(request, What::Timeline)
     }
 
     /// Looks at the daemon's sessions as long as they are shown.
@@ -222,7 +182,6 @@ impl Task {
     }
 
     fn explained(&self, session: String) -> Opened {
-        let connection = self.connection.clone();
         let request = v1::WatchExplainRequest {
             session,
             interval: None,
@@ -233,20 +192,20 @@ impl Task {
                 Incoming::Broken(failure) => Incoming::Broken(failure),
             })
         };
-        let (reports, lease) = (self.reports.clone(), self.lease);
-        opened(async move {
-            forward(
-                View::of_screen(&connection, lease, request).await,
-                Whose::OfPane,
-                &reports,
-                report,
-            )
-            .await;
-        })
+        self.stream(request, report)
     }
-}
 
-/// Runs what opens a stream and passes on what comes of it.
-fn opened(task: impl Future<Output = ()> + Send + 'static) -> Opened {
-    Opened(tokio::spawn(task).abort_handle())
+    /// Opens a view, and passes on what comes of it.
+    fn stream<R: Viewed>(
+        &self,
+        request: R,
+        report: impl Fn(Incoming<R::Message>) -> What + Send + 'static,
+    ) -> Opened {
+        let (connection, reports, lease) = (self.connection.clone(), self.reports.clone(), self.lease);
+        let task = async move {
+            let opened = View::of_screen(&connection, lease, request).await;
+            forward(opened, Whose::OfPane, &reports, report).await;
+        };
+        Opened(tokio::spawn(task).abort_handle())
+    }
 }
