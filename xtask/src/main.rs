@@ -14,6 +14,8 @@ mod libtest;
 #[cfg(test)]
 mod links;
 mod markdown;
+#[cfg(test)]
+mod named_in_docs;
 mod oracle;
 mod programs;
 mod protocol;

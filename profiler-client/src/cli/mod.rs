@@ -9,6 +9,8 @@ pub mod events;
 pub mod exit;
 mod help;
 pub mod print_list;
+#[cfg(test)]
+mod reference;
 pub mod request;
 pub mod size;
 pub mod validate;
