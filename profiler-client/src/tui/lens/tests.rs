@@ -568,6 +568,13 @@ fn a_function_above_the_scope_takes_its_place_and_one_below_comes_behind_it() {
     lens.select(of("main"));
     do_all(&mut lens, &mut service, Action::Inside);
     assert_eq!(lens.scope, "main");
+    // Slow calls are held against the others, as where the difference is shown first.
+    do_all(&mut lens, &mut service, Action::Undo);
+    do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
+    assert_eq!(lens.scope, "handle[>= p95]");
+    lens.select(of("main"));
+    do_all(&mut lens, &mut service, Action::Inside);
+    assert_eq!((lens.pane, &*lens.scope), (Pane::Difference, "main[>= p95]"));
 }
 
 #[test]

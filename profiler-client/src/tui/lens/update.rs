@@ -438,6 +438,10 @@ fn record(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 
 pub(super) fn inside(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     match scope_inside(lens, data) {
+        // Its slow calls are held against the others, as they are where the pane is shown first.
+        Some(scope) if lens.pane == Pane::Difference => {
+            set_scope(lens, scope.and_then(|scope| path::with_threshold(&scope)))
+        }
         Some(scope) => set_scope(lens, scope),
         None => no_function(lens),
     }
