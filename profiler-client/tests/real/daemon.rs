@@ -1,6 +1,7 @@
 //! Running `profilerd`.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
@@ -37,7 +38,7 @@ pub fn profilerd(socket: &Path, directory: &TempDir, arguments: &[&str]) -> Comm
         .arg(socket)
         .args(arguments)
         .env("NOTIFY_SOCKET", directory.path().join("manager"))
-        .env_remove("RUST_LOG")
+        .env("RUST_LOG", "info,held_up=debug")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(directory.path().join("log")).unwrap());
@@ -45,6 +46,24 @@ pub fn profilerd(socket: &Path, directory: &TempDir, arguments: &[&str]) -> Comm
 }
 
 impl Daemon {
+    /// What the session task did for so long that others waited, with the longest time of each step in milliseconds.
+    pub fn held_up(&self) -> BTreeMap<String, u64> {
+        let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+        let field = |line: &str, name: &str| {
+            let value = line.split_once(&format!("{name}="))?.1;
+            Some(value.split_whitespace().next()?.trim_matches('"').to_owned())
+        };
+        let mut longest = BTreeMap::new();
+        for line in log.lines().filter(|line| line.contains("held_up")) {
+            let (Some(step), Some(took)) = (field(line, "step"), field(line, "took_ms")) else {
+                continue;
+            };
+            let most = longest.entry(step).or_insert(0);
+            *most = took.parse().unwrap_or(0).max(*most);
+        }
+        longest
+    }
+
     pub fn start() -> Self {
         Self::with(&[])
     }

@@ -17,7 +17,11 @@ use profiler_common::{
     limits::MAX_ALLOCATIONS,
 };
 
-use super::{Engine, KernelError, attach::Links};
+use super::{
+    Engine, KernelError,
+    attach::{Links, Site},
+    leaving::Held,
+};
 
 /// Addresses at which allocators' memory begins are multiples of this.
 const ALIGNMENT: u64 = 16;
@@ -192,11 +196,7 @@ impl Engine {
             let attached = self.attach_allocator((pid, number), file, functions, &mut links);
             all.push(links);
             if let Err(error) = attached {
-                for links in all {
-                    self.drop_links(links);
-                }
-                self.forget_counts(number);
-                self.forget_allocations(number);
+                self.leave_allocator(number, all);
                 return Err(error);
             }
         }
@@ -222,11 +222,14 @@ impl Engine {
     ) -> Result<(), KernelError> {
         let site = |function: &AllocatorSpec| {
             let cookie = AllocationSite::new(number, function.parameters);
-            (function.offset, cookie.0)
+            Site {
+                offset: function.offset,
+                cookie: cookie.0,
+            }
         };
-        let entries: Vec<(u64, u64)> = functions.iter().map(site).collect();
+        let entries: Vec<Site> = functions.iter().map(site).collect();
         let allocate = functions.iter().filter(|function| function.parameters[0] != 0);
-        let returns: Vec<(u64, u64)> = allocate.map(site).collect();
+        let returns: Vec<Site> = allocate.map(site).collect();
         if !returns.is_empty() {
             self.attach_program(RETURN, pid, file, &returns, true, links)?;
         }
@@ -247,16 +250,17 @@ impl Engine {
         if known.askers > 0 {
             return;
         }
-        if let Some(allocator) = self.allocators.remove(&pid) {
-            for links in allocator.links {
-                self.drop_links(links);
-            }
-        }
+        let allocator = self.allocators.remove(&pid);
         let watched = self.allocations.watches().remove(&pid);
-        if let Some(Watched { number, .. }) = watched {
-            self.forget_counts(number);
-            self.forget_allocations(number);
+        if let (Some(allocator), Some(Watched { number, .. })) = (allocator, watched) {
+            self.leave_allocator(number, allocator.links);
         }
+    }
+
+    /// Takes the probes off, and forgets what they have kept once they are off.
+    fn leave_allocator(&mut self, number: u32, links: Vec<Links>) {
+        let closing = links.into_iter().map(Links::close).collect();
+        self.leave(Held::Allocator(number), closing);
     }
 
     /// How often the functions of a watched allocator were called since somebody first asked.
@@ -276,7 +280,7 @@ impl Engine {
         counts().unwrap_or_default()
     }
 
-    fn forget_counts(&mut self, number: u32) {
+    pub(super) fn forget_counts(&mut self, number: u32) {
         let forgotten = counts_of_all(&mut self.ebpf).and_then(|mut counts| Ok(counts.remove(&number)?));
         if let Err(error) = forgotten {
             tracing::warn!(%error, "the counts of an allocator take room until the engine is unloaded");
@@ -285,7 +289,7 @@ impl Engine {
 
     /// Nothing finds what was kept under a number that is over: it only takes room. To go over all takes a while, so that it is
     /// done beside everything else.
-    fn forget_allocations(&self, number: u32) {
+    pub(super) fn forget_allocations(&self, number: u32) {
         let forget = || -> Result<(), KernelError> {
             let mut kept = second_handle(&self.ebpf)?;
             let thread = std::thread::Builder::new().name("forget".to_owned());

@@ -6,6 +6,7 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use aya::maps::{Array, MapData};
@@ -18,11 +19,13 @@ use profiler_common::{
 use profiler_plan::exits::Way;
 
 use super::{
-    AttachKind, Engine, KernelError, allocations, closing,
+    AttachKind, Engine, KernelError, allocations,
+    closing::{self, Closing},
     events::EventLink,
     gates::Gates,
-    hits::{HIT, HIT_PAGING, LookSpec},
+    hits::{HIT, HIT_PAGING, LookSpec, Plans},
     kernel_functions::{FunctionLinks, KernelFunction, Seen},
+    leaving::Held,
     perf::{self, PerfLinks},
     watched_calls::Call,
 };
@@ -153,24 +156,32 @@ pub struct ProbeSpec {
     pub kind: SpanKind,
 }
 
+/// An instruction in a file to which a program is attached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site {
+    /// Where in the file it is.
+    pub(super) offset: u64,
+    /// What the program is told there: a [`Cookie`], or that of an allocator.
+    pub(super) cookie: u64,
+}
+
 /// Where a program is attached.
 pub(super) struct Placed {
     program: &'static str,
-    /// File offset and cookie of each.
-    sites: Vec<(u64, u64)>,
+    sites: Vec<Site>,
 }
 
 /// Live probes of functions or of single instructions. They stay attached until [`Engine::detach`] takes this back.
 pub struct Attachment {
-    /// The process and the file.
-    at: (u32, PathBuf),
+    pid: u32,
+    file: PathBuf,
     /// Where spans begin, or the lines are.
     pub(super) entries: Vec<Placed>,
     /// Where spans end.
     exits: Vec<Placed>,
     pub(super) probes: Vec<ProbeId>,
     pub(super) sites: Vec<u32>,
-    pub(super) plans: Vec<(u32, u32)>,
+    pub(super) plans: Vec<Plans>,
     pub(super) links: Links,
     /// System calls to be watched, and those that are.
     calls: Vec<Call>,
@@ -179,8 +190,16 @@ pub struct Attachment {
     /// Functions of the kernel whose calls are to be seen.
     functions: Vec<KernelFunction>,
     pub(super) function_links: FunctionLinks,
-    /// A link could not be closed: its programs may still run, and go by what was theirs.
-    runs_on: bool,
+    /// Links that are being closed: until they are, their programs may still run, and go by what was theirs.
+    closing: Vec<Closing>,
+    /// What is attached in their place once they are closed.
+    anew: Option<Anew>,
+}
+
+/// What is attached once more, as others have to go or to run before.
+struct Anew {
+    /// Not only where spans begin, but also where they end.
+    exits: bool,
 }
 
 impl Attachment {
@@ -193,19 +212,56 @@ impl Attachment {
     /// The process.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.at.0
+        self.pid
     }
 
-    /// Whether its probes are on the target.
+    /// Whether its probes are on the target, or will be.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        !self.links.is_empty()
+        !self.links.is_empty() || self.anew.is_some()
+    }
+
+    /// Whether some of its probes will be attached once others are closed ([`Engine::attach_again`]).
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.anew.is_some()
+    }
+
+    /// Whether all of its probes that were taken off the target are off it, or it is not known when they will be.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let mut closing = self.closing.iter();
+        closing.all(|closing| closing.is_over() || closing.is_stuck())
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.closing.iter().any(Closing::is_stuck)
+    }
+
+    /// Whether a program may still run that was taken off its process.
+    #[must_use]
+    pub fn may_run_on(&self) -> bool {
+        !self.closing.iter().all(Closing::is_over)
+    }
+
+    /// How long probes that are off now went on counting until their turn to be taken off came.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let delays = self.closing.iter().map(Closing::delay);
+        delays.max().unwrap_or_default()
+    }
+
+    /// Waits until it is settled.
+    pub fn wait_until_settled(&self) {
+        for closing in &self.closing {
+            closing.wait();
+        }
     }
 
     /// The file, as the kernel finds it.
     #[must_use]
     pub fn file(&self) -> &Path {
-        &self.at.1
+        &self.file
     }
 
     /// Where in the file its spans begin or its lines are.
@@ -222,7 +278,7 @@ impl Attachment {
 
 fn offsets<'a>(placed: impl Iterator<Item = &'a Placed>) -> impl Iterator<Item = u64> {
     let sites = placed.flat_map(|placed| &placed.sites);
-    sites.map(|(offset, _)| *offset)
+    sites.map(|site| site.offset)
 }
 
 impl Links {
@@ -258,6 +314,14 @@ impl Links {
                 }
             }
             links @ Self::Perf { .. } => links,
+        }
+    }
+
+    /// Closes them, entries before exits.
+    pub(super) fn close(self) -> Closing {
+        match self {
+            Self::Multi { entries, exits } => closing::close(closing::links(entries), closing::links(exits)),
+            Self::Perf { entries, exits } => closing::close_events(perf::links(entries), perf::links(exits)),
         }
     }
 }
@@ -297,7 +361,7 @@ impl Engine {
         file: &Path,
         specs: &[ProbeSpec],
     ) -> Result<Attachment, KernelError> {
-        self.attach_all_or_none((pid, file), |engine, attachment| {
+        self.attach_all_or_none(pid, file, |engine, attachment| {
             engine.attach_all_ends(pid, specs, attachment)
         })
     }
@@ -329,28 +393,36 @@ impl Engine {
             self.watch_call(*call)?;
             attachment.watched.push(*call);
         }
-        attachment.function_links = self.attach_functions(&attachment.functions, Seen::Calls)?;
-        Ok(())
+        let Attachment {
+            functions,
+            function_links,
+            ..
+        } = attachment;
+        self.attach_functions(functions, Seen::Calls, function_links)
     }
 
     /// Those of them that lie in files.
     pub(super) fn attach_entries_in_files(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
-        let (pid, file) = attachment.at.clone();
-        for Placed { program, sites } in &attachment.entries {
-            self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
+        let Attachment {
+            pid,
+            file,
+            entries,
+            links,
+            probes,
+            ..
+        } = attachment;
+        for Placed { program, sites } in &*entries {
+            self.attach_program(program, *pid, file, sites, false, links)?;
         }
-        for probe in &attachment.probes {
+        for probe in &*probes {
             self.counts.set_unmatched(*probe, 0);
         }
         Ok(())
     }
 
-    /// Attaches what sees spans begin, or lines, in files anew, so that it runs before all else at the same instructions. Calls
-    /// that begin meanwhile are not seen to.
-    ///
-    /// # Errors
-    /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
-    pub fn attach_entries_anew(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
+    /// Has what sees spans begin, or lines, in files attached anew by [`Self::attach_again`], so that it runs before all else at the same
+    /// instructions. Calls that begin meanwhile are not seen to.
+    pub fn let_pass(&mut self, attachment: &mut Attachment) {
         let mut links = self.no_links();
         match (&mut links, &mut attachment.links) {
             (Links::Multi { entries, .. }, Links::Multi { entries: known, .. }) => {
@@ -361,36 +433,84 @@ impl Engine {
             }
             _ => {}
         }
-        if !self.drop_links(links) {
-            return Err(still_runs(attachment));
-        }
-        let unmatched = self.unmatched(attachment);
-        self.attach_entries_in_files(attachment)?;
-        self.restore_unmatched(attachment, &unmatched);
-        Ok(())
+        self.close_for_others(links, false, attachment);
     }
 
-    /// Ends of each probe's calls that were not seen to begin.
-    fn unmatched(&self, attachment: &Attachment) -> Vec<u64> {
-        let probes = attachment.probes.iter();
-        probes.map(|probe| self.counts.probe(*probe).unmatched).collect()
+    /// Closes links that have others in their place next.
+    fn close_for_others(&mut self, links: Links, exits: bool, attachment: &mut Attachment) {
+        self.hold_unmatched(attachment);
+        attachment.closing.push(links.close());
+        let anew = attachment.anew.get_or_insert(Anew { exits: false });
+        anew.exits |= exits;
     }
 
-    /// Has these counted as before: ends that were seen while the entries were gone are none of calls that began too early.
-    fn restore_unmatched(&self, attachment: &Attachment, unmatched: &[u64]) {
-        for (probe, unmatched) in attachment.probes.iter().zip(unmatched) {
-            self.counts.set_unmatched(*probe, *unmatched);
+    /// Counts no more ends without a beginning from now on: the entries are gone, and these calls did not begin too early.
+    fn hold_unmatched(&mut self, attachment: &Attachment) {
+        for probe in &attachment.probes {
+            let unmatched = self.counts.probe(*probe).unmatched;
+            self.unmatched_at_end.entry(*probe).or_insert(unmatched);
         }
+    }
+
+    /// Counts them again, from what there were before.
+    fn count_unmatched(&mut self, attachment: &Attachment) {
+        for probe in &attachment.probes {
+            if let Some(unmatched) = self.unmatched_at_end.remove(probe) {
+                self.counts.set_unmatched(*probe, unmatched);
+            }
+        }
+    }
+
+    /// Attaches what was to be attached anew, once all links that were in its place are closed; whether that was done. Of several
+    /// attachments, each is seen to begin before those that stand before it. Not those of processes that have ended.
+    ///
+    /// # Errors
+    /// Where links cannot be closed, or the kernel refuses what it has taken before: nothing is then seen to begin any more.
+    pub fn attach_again(
+        &mut self,
+        attachments: &mut [&mut Attachment],
+        is_alive: impl Fn(u32) -> bool,
+    ) -> Result<bool, KernelError> {
+        let unless_ended = |attachment: &mut Attachment, attached: Result<(), KernelError>| {
+            if attached.is_err() && !is_alive(attachment.pid()) {
+                attachment.anew = None;
+                return Ok(());
+            }
+            attached
+        };
+        if attachments.iter().any(|attachment| !attachment.is_settled()) {
+            return Ok(false);
+        }
+        if attachments.iter().any(|attachment| attachment.is_stuck()) {
+            return Err(still_runs());
+        }
+        for attachment in attachments.iter_mut() {
+            attachment.closing.clear();
+            if attachment.anew.as_ref().is_some_and(|anew| anew.exits) {
+                let attached = self.attach_exits(attachment);
+                unless_ended(attachment, attached)?;
+            }
+        }
+        for attachment in attachments.iter_mut().rev() {
+            if attachment.anew.take().is_some() {
+                let attached = self.attach_entries_in_files(attachment);
+                unless_ended(attachment, attached)?;
+                self.count_unmatched(attachment);
+            }
+        }
+        Ok(true)
     }
 
     /// Gives what was attached; where that failed, nothing stays.
     pub(super) fn attach_all_or_none(
         &mut self,
-        (pid, file): (u32, &Path),
+        pid: u32,
+        file: &Path,
         attach: impl FnOnce(&mut Self, &mut Attachment) -> Result<(), KernelError>,
     ) -> Result<Attachment, KernelError> {
         let mut attachment = Attachment {
-            at: (pid, file.to_owned()),
+            pid,
+            file: file.to_owned(),
             entries: Vec::new(),
             exits: Vec::new(),
             probes: Vec::new(),
@@ -402,7 +522,8 @@ impl Engine {
             events: Vec::new(),
             functions: Vec::new(),
             function_links: FunctionLinks::default(),
-            runs_on: false,
+            closing: Vec::new(),
+            anew: None,
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -420,7 +541,7 @@ impl Engine {
         specs: &[ProbeSpec],
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
-        // Sites by program: (file offset, cookie).
+        // By program.
         let (mut entries, mut entries_step, mut entries_look) = (Vec::new(), Vec::new(), Vec::new());
         let (mut returns, mut rets, mut rets_step) = (Vec::new(), Vec::new(), Vec::new());
         for spec in specs {
@@ -436,7 +557,7 @@ impl Engine {
                 self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
                 self.hits.set_process(probe, pid);
                 let cookie = Cookie::new(probe, 0, kind).0;
-                attachment.functions.push((address, cookie));
+                attachment.functions.push(KernelFunction { address, cookie });
                 continue;
             }
             if let SpanKind::SystemCall { number, .. } = spec.kind {
@@ -444,7 +565,7 @@ impl Engine {
                 self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
                 self.hits.set_process(probe, pid);
                 let cookie = Cookie::new(probe, 0, switch | kind).0;
-                attachment.calls.push((pid, number, cookie));
+                attachment.calls.push(Call { pid, number, cookie });
                 continue;
             }
             let flags = switch | by_return | kind;
@@ -468,7 +589,10 @@ impl Engine {
             };
             let own = flag(spec.loops, Cookie::LOOPS)
                 | flag(spec.ends.elsewhere().next().is_some(), Cookie::GOES_ON_ELSEWHERE);
-            let entry = (spec.entry_offset, Cookie::new(probe, site, flags | own).0);
+            let entry = Site {
+                offset: spec.entry_offset,
+                cookie: Cookie::new(probe, site, flags | own).0,
+            };
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,
                 (false, true) => &mut entries_step,
@@ -477,7 +601,10 @@ impl Engine {
             .push(entry);
             let exits = match &spec.ends {
                 Ends::ReturnProbe => {
-                    returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
+                    returns.push(Site {
+                        offset: spec.entry_offset,
+                        cookie: Cookie::new(probe, 0, flags).0,
+                    });
                     continue;
                 }
                 Ends::At(exits) => exits,
@@ -498,7 +625,10 @@ impl Engine {
                     | flag(exit.condition.is_some(), Cookie::BRANCH)
                     | flag(exit.is_behind_call, Cookie::CALL_SITE)
                     | flag(exit.is_elsewhere, Cookie::ELSEWHERE);
-                let exit = (exit.offset, Cookie::new(probe, site, flags).0);
+                let exit = Site {
+                    offset: exit.offset,
+                    cookie: Cookie::new(probe, site, flags).0,
+                };
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }
         }
@@ -514,47 +644,48 @@ impl Engine {
     }
 
     fn attach_exits(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
-        let (pid, file) = attachment.at.clone();
-        for Placed { program, sites } in &attachment.exits {
-            self.attach_program(program, pid, &file, sites, true, &mut attachment.links)?;
+        let Attachment {
+            pid,
+            file,
+            exits,
+            links,
+            ..
+        } = attachment;
+        for Placed { program, sites } in &*exits {
+            self.attach_program(program, *pid, file, sites, true, links)?;
         }
         Ok(())
     }
 
-    /// Takes some probes of functions off the target; what they have counted can still be read until [`Self::detach`]. Where one
-    /// link holds many places, the others are attached anew, and calls that begin meanwhile are not seen. Whether they were.
-    ///
-    /// # Errors
-    /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
-    pub fn take_off(
-        &mut self,
-        attachment: &mut Attachment,
-        probes: &HashSet<ProbeId>,
-    ) -> Result<bool, KernelError> {
+    /// Takes some probes of functions off the target: they count nothing any more, and what they have counted can still be read until
+    /// [`Self::detach`]. Where one link holds many places, the others are to be [attached again](Self::attach_again), and calls that begin
+    /// meanwhile are not seen. Whether they are.
+    pub fn take_off(&mut self, attachment: &mut Attachment, probes: &HashSet<ProbeId>) -> bool {
+        self.time_no_more(probes);
         let stays = |cookie: u64| !probes.contains(&Cookie(cookie).probe());
         if let Links::Perf { entries, exits } = &mut attachment.links {
-            for (links, placed) in entries.iter_mut().zip(&mut attachment.entries) {
-                perf::keep(&mut self.ebpf, links, &mut placed.sites, stays);
+            let [mut first, mut then] = [Vec::new(), Vec::new()];
+            for (links, placed) in entries.iter_mut().zip(&attachment.entries) {
+                first.extend(perf::keep(links, &placed.sites, stays));
             }
-            for (links, placed) in exits.iter_mut().zip(&mut attachment.exits) {
-                perf::keep(&mut self.ebpf, links, &mut placed.sites, stays);
+            for (links, placed) in exits.iter_mut().zip(&attachment.exits) {
+                then.extend(perf::keep(links, &placed.sites, stays));
             }
-            return Ok(false);
+            // Links may be closed at present, to be opened again.
+            for placed in attachment.entries.iter_mut().chain(&mut attachment.exits) {
+                placed.sites.retain(|site| stays(site.cookie));
+            }
+            attachment.closing.push(closing::close_events(first, then));
+            return false;
         }
-        let unmatched = self.unmatched(attachment);
         let links = std::mem::replace(&mut attachment.links, self.no_links());
-        if !self.drop_links(links) {
-            return Err(still_runs(attachment));
-        }
+        self.close_for_others(links, true, attachment);
         for placed in attachment.entries.iter_mut().chain(&mut attachment.exits) {
-            placed.sites.retain(|(_, cookie)| stays(*cookie));
+            placed.sites.retain(|site| stays(site.cookie));
         }
         attachment.entries.retain(|placed| !placed.sites.is_empty());
         attachment.exits.retain(|placed| !placed.sites.is_empty());
-        self.attach_exits(attachment)?;
-        self.attach_entries_in_files(attachment)?;
-        self.restore_unmatched(attachment, &unmatched);
-        Ok(true)
+        true
     }
 
     pub(super) fn attach_program(
@@ -562,7 +693,7 @@ impl Engine {
         program: &'static str,
         pid: u32,
         file: &Path,
-        sites: &[(u64, u64)],
+        sites: &[Site],
         is_exit: bool,
         links: &mut Links,
     ) -> Result<(), KernelError> {
@@ -575,33 +706,60 @@ impl Engine {
                 if is_exit { exits } else { entries }.push(link);
             }
             Links::Perf { entries, exits } => {
-                let link = perf::attach(&mut self.ebpf, program, file, sites, pid)?;
-                if is_exit { exits } else { entries }.push(link);
+                let mut attached = PerfLinks::default();
+                let all = perf::attach(&mut self.ebpf, program, file, sites, pid, &mut attached);
+                // Where one is refused, the others go with the attachment.
+                if is_exit { exits } else { entries }.push(attached);
+                all?;
             }
         }
         Ok(())
     }
 
-    /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
+    /// Takes probes off the target; what they have counted can still be read until [`Self::detach`]. They are off once the attachment
+    /// is [settled](Attachment::is_settled).
     pub fn quiesce(&mut self, attachment: &mut Attachment) {
+        self.hold_unmatched(attachment);
+        attachment.anew = None;
         let links = std::mem::replace(&mut attachment.links, self.no_links());
-        attachment.runs_on |= !self.drop_places(
+        let places = self.drop_places(
             std::mem::take(&mut attachment.watched),
             std::mem::take(&mut attachment.events),
             std::mem::take(&mut attachment.function_links),
         );
-        let unmatched = self.unmatched(attachment);
-        attachment.runs_on |= !self.drop_links(links);
-        self.restore_unmatched(attachment, &unmatched);
+        attachment.closing.extend([places, links.close()]);
     }
 
-    /// As [`Self::quiesce`], while the session goes on: later records do not lie in spans that these probes have begun.
+    /// As [`Self::quiesce`], while the session goes on: their spans count no more, and later records do not lie in those that were begun.
     pub fn silence(&mut self, attachment: &mut Attachment, now_ns: impl FnOnce() -> u64) {
         self.quiesce(attachment);
+        self.time_no_more(&attachment.probes);
         self.leave_unended(attachment.probes().iter().copied(), now_ns());
     }
 
-    /// Detaches probes and gives their slots back. Spans that are still open are forgotten with them.
+    /// As [`Self::silence`], and they are off the target when this returns, unless a program of the kernel's still runs there: they are not
+    /// safe any more for the target.
+    pub fn silence_now(&mut self, attachment: &mut Attachment, now_ns: impl FnOnce() -> u64) {
+        self.hold_unmatched(attachment);
+        self.time_no_more(&attachment.probes);
+        match std::mem::replace(&mut attachment.links, self.no_links()) {
+            Links::Perf { entries, exits } => {
+                // Not by turns with those of others. What sees calls end is what is not safe.
+                let _none_else_is_closed = closing::hold_events();
+                drop(exits);
+                drop(entries);
+            }
+            links @ Links::Multi { .. } => {
+                let closing = links.close();
+                closing.wait();
+                attachment.closing.push(closing);
+            }
+        }
+        self.silence(attachment, now_ns);
+    }
+
+    /// Detaches probes: they count nothing any more. Their slots are given back once they are off the target, which others do not
+    /// wait for. Spans that are still open are forgotten with them.
     pub fn detach(&mut self, attachment: Attachment) {
         let Attachment {
             probes,
@@ -611,39 +769,47 @@ impl Engine {
             watched,
             events,
             function_links,
-            runs_on,
+            mut closing,
             ..
         } = attachment;
-        let places_are_closed = self.drop_places(watched, events, function_links);
-        if !self.drop_links(links.at_once()) || !places_are_closed || runs_on {
-            // They count nothing any more, and what they go by is nobody else's.
-            for probe in &probes {
-                self.hits.close(*probe);
-                self.counts.silence(*probe);
-            }
-            tracing::warn!(
-                probes = probes.len(),
-                sites = sites.len(),
-                "kept back for programs that still run"
-            );
-            return;
+        let places = self.drop_places(watched, events, function_links);
+        closing.extend([places, links.at_once().close()]);
+        // What they go by is nobody else's as long as their programs may run.
+        self.time_no_more(&probes);
+        for probe in &probes {
+            self.hits.close(*probe);
         }
-        for probe in probes {
-            self.hits.close(probe);
-            self.close_slot(probe);
-        }
-        self.hits.give_back(&plans);
-        self.free_sites.extend(sites);
+        let held = Held::Probes { probes, sites, plans };
+        self.leave(held, closing);
     }
 
-    /// Detaches from places of the kernel. Whether no program runs there any more.
-    fn drop_places(&mut self, watched: Vec<Call>, events: Vec<EventLink>, functions: FunctionLinks) -> bool {
+    /// Has programs begin and end no spans at these probes, where they still run.
+    fn time_no_more<'a>(&self, probes: impl IntoIterator<Item = &'a ProbeId>) {
+        for probe in probes {
+            self.counts.silence(*probe);
+        }
+    }
+
+    /// The same, and waits until they are off the target, as long as that is of use.
+    pub fn detach_and_wait(&mut self, mut attachment: Attachment) {
+        self.quiesce(&mut attachment);
+        attachment.wait_until_settled();
+        self.detach(attachment);
+    }
+
+    /// Detaches from places of the kernel.
+    fn drop_places(
+        &mut self,
+        watched: Vec<Call>,
+        events: Vec<EventLink>,
+        functions: FunctionLinks,
+    ) -> Closing {
         for call in watched {
             self.unwatch_call(call);
         }
         let [mut first, then] = functions.by_order();
         first.extend(closing::links(events));
-        closing::close(first, then)
+        closing::close_events(first, then)
     }
 
     /// Links of the kind that this kernel has: none yet.
@@ -660,21 +826,11 @@ impl Engine {
         }
     }
 
-    /// Detaches: entries before exits. Whether no program of theirs runs any more.
-    pub(super) fn drop_links(&mut self, links: Links) -> bool {
-        match links {
-            Links::Multi { entries, exits } => closing::close(closing::links(entries), closing::links(exits)),
-            Links::Perf { entries, exits } => {
-                for links in entries.into_iter().chain(exits) {
-                    perf::detach(&mut self.ebpf, links);
-                }
-                true
-            }
-        }
-    }
-
     /// Writes an action and remembers its site in `sites`.
     pub(super) fn open_site(&mut self, action: &Action, sites: &mut Vec<u32>) -> Result<u32, KernelError> {
+        if self.free_sites.is_empty() {
+            self.settle_leaving();
+        }
         let site = self
             .free_sites
             .pop()
@@ -690,9 +846,8 @@ impl Engine {
     }
 }
 
-/// Notes that a link could not be closed.
-fn still_runs(attachment: &mut Attachment) -> KernelError {
-    attachment.runs_on = true;
+/// Probes cannot be taken off.
+fn still_runs() -> KernelError {
     let error = io::Error::new(
         io::ErrorKind::TimedOut,
         "a program of the kernel's still runs there",
@@ -700,8 +855,8 @@ fn still_runs(attachment: &mut Attachment) -> KernelError {
     KernelError::system("taking probes off", error)
 }
 
-/// The programs that are attached somewhere, each with its sites: file offset and cookie.
-pub(super) fn placed<const N: usize>(programs: [(&'static str, Vec<(u64, u64)>); N]) -> Vec<Placed> {
+/// The programs that are attached somewhere, each with its sites.
+pub(super) fn placed<const N: usize>(programs: [(&'static str, Vec<Site>); N]) -> Vec<Placed> {
     let placed = programs.into_iter().filter(|(_, sites)| !sites.is_empty());
     placed.map(|(program, sites)| Placed { program, sites }).collect()
 }

@@ -26,6 +26,7 @@ use super::{
     gates::{GatePool, Gates},
     hits::HitMaps,
     kernel_functions::FunctionPrograms,
+    leaving::Leaving,
     multi::MultiPrograms,
     object,
     off_cpu::{self, Interval, StillOff},
@@ -223,6 +224,12 @@ pub struct Engine {
     pub(super) allocation_watches: u32,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
+    /// What is given back once programs do not go by it any more.
+    pub(super) leaving: Vec<Leaving>,
+    /// How often something was detached.
+    pub(super) left: u64,
+    /// Ends that were seen without a beginning, of probes that were taken off, by then.
+    pub(super) unmatched_at_end: BTreeMap<ProbeId, u64>,
     free_slots: BTreeSet<u16>,
     generations: Vec<u16>,
     pub(super) free_sites: Vec<u32>,
@@ -298,6 +305,9 @@ impl Engine {
             allocators: BTreeMap::new(),
             allocation_watches: 0,
             interrupt_ns: None,
+            leaving: Vec::new(),
+            left: 0,
+            unmatched_at_end: BTreeMap::new(),
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),
             generations: vec![0; MAX_PROBES as usize],
@@ -322,6 +332,9 @@ impl Engine {
     }
 
     pub(super) fn open_slot(&mut self) -> Result<ProbeId, KernelError> {
+        if self.free_slots.is_empty() {
+            self.settle_leaving();
+        }
         let index = self
             .free_slots
             .pop_first()
@@ -356,7 +369,11 @@ impl Engine {
     /// The probe's counters.
     #[must_use]
     pub fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {
-        self.counts.probe(probe)
+        let mut counts = self.counts.probe(probe);
+        if let Some(unmatched) = self.unmatched_at_end.get(&probe) {
+            counts.unmatched = counts.unmatched.min(*unmatched);
+        }
+        counts
     }
 
     /// A counter of the programs as a whole.

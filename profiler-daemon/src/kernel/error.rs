@@ -76,6 +76,15 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// Whether there is no room for more of what all sessions share.
+    #[must_use]
+    pub fn is_of_room(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyProbes(_) | Self::TooManyValues(_) | Self::TooManyGates(_) | Self::TooManySites(_)
+        )
+    }
+
     /// Wraps a system call's error.
     pub fn system(what: impl Into<String>, source: io::Error) -> Self {
         Self::System {

@@ -8,7 +8,7 @@ use std::{
 
 use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 
-use super::{Engine, KernelError, syscall};
+use super::{Engine, KernelError, closing, syscall};
 
 /// The program's name.
 pub(super) const HIT: &str = "place_hit";
@@ -53,6 +53,7 @@ impl Engine {
         cookie: u64,
     ) -> Result<EventLink, KernelError> {
         let what = || format!("attaching {name} to tracepoint {tracepoint}");
+        let _none_is_closed = closing::hold_events();
         let event = open_tracepoint(tracepoint).map_err(|error| KernelError::system(what(), error))?;
         let copies = self.event_programs.copies.entry(name).or_default();
         for number in 0.. {

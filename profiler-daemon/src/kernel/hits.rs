@@ -16,11 +16,11 @@ use profiler_common::{
 
 use super::{
     Engine, KernelError,
-    attach::{Attachment, can_be_done, placed},
+    attach::{Attachment, Site, can_be_done, placed},
     counts::{half, map, word},
     events,
     gates::{Gate, Gates},
-    kernel_functions::Seen,
+    kernel_functions::{KernelFunction, Seen},
 };
 
 /// The programs' names by role.
@@ -124,8 +124,15 @@ impl HitCounts {
 pub(super) struct HitMaps {
     slots: MmapRaw,
     plans: MmapRaw,
-    /// Read plans that are in use: first and number, by first.
-    used: Vec<(u32, u32)>,
+    /// Read plans that are in use, by their first.
+    used: Vec<Plans>,
+}
+
+/// Read plans of one probe, which lie in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plans {
+    first: u32,
+    count: u32,
 }
 
 impl HitMaps {
@@ -145,11 +152,11 @@ impl HitMaps {
         })
     }
 
-    /// Writes plans to consecutive places; gives the first.
+    /// Writes plans to consecutive places.
     fn write_plans<'a>(
         &mut self,
         plans: impl ExactSizeIterator<Item = &'a ReadPlan>,
-    ) -> Result<(u32, u32), KernelError> {
+    ) -> Result<Plans, KernelError> {
         let count = u32::try_from(plans.len()).unwrap_or(u32::MAX);
         let first = self.take(count)?;
         for (number, plan) in (first..).zip(plans) {
@@ -170,28 +177,40 @@ impl HitMaps {
                 word(&self.plans, at + 8).store(instruction.immediate, Ordering::Relaxed);
             }
         }
-        Ok((first, count))
+        Ok(Plans { first, count })
     }
 
     /// Takes the first gap that is long enough.
     fn take(&mut self, count: u32) -> Result<u32, KernelError> {
-        let mut first = 0;
-        let mut place = 0;
-        for &(used, length) in &self.used {
-            if used - first >= count {
-                break;
-            }
-            first = used + length;
-            place += 1;
-        }
+        let (place, first) = self.gap(count);
         if MAX_READ_PLANS - first < count {
             return Err(KernelError::TooManyValues(MAX_READ_PLANS as usize));
         }
-        self.used.insert(place, (first, count));
+        self.used.insert(place, Plans { first, count });
         Ok(first)
     }
 
-    pub(super) fn give_back(&mut self, plans: &[(u32, u32)]) {
+    /// The first gap that is long enough, or the end: its place among those in use, and its first plan.
+    fn gap(&self, count: u32) -> (usize, u32) {
+        let mut first = 0;
+        let mut place = 0;
+        for used in &self.used {
+            if used.first - first >= count {
+                break;
+            }
+            first = used.first + used.count;
+            place += 1;
+        }
+        (place, first)
+    }
+
+    /// Whether there is room for so many plans of one probe.
+    fn has_room(&self, count: usize) -> bool {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        MAX_READ_PLANS - self.gap(count).1 >= count
+    }
+
+    pub(super) fn give_back(&mut self, plans: &[Plans]) {
         self.used.retain(|used| !plans.contains(used));
     }
 
@@ -278,7 +297,7 @@ impl Engine {
         file: &Path,
         specs: &[HitSpec],
     ) -> Result<Attachment, KernelError> {
-        self.attach_all_or_none((pid, file), |engine, attachment| {
+        self.attach_all_or_none(pid, file, |engine, attachment| {
             engine.attach_all_hits(pid, specs, attachment)
         })
     }
@@ -290,16 +309,19 @@ impl Engine {
         offset: u64,
         branch: Option<u8>,
         look: &LookSpec,
-        plans: &mut Vec<(u32, u32)>,
+        plans: &mut Vec<Plans>,
     ) -> Result<(), KernelError> {
         let plans_of = [&look.required, &look.values, &look.followed, &look.decided];
         if plans_of.iter().any(|plans| plans.len() > MAX_VALUES) {
             return Err(KernelError::TooManyValues(MAX_VALUES));
         }
         let all: Vec<&ReadPlan> = plans_of.into_iter().flatten().collect();
+        if !self.hits.has_room(all.len()) {
+            self.settle_leaving();
+        }
         let written = self.hits.write_plans(all.into_iter())?;
         plans.push(written);
-        self.hits.open(probe, offset, branch, look, written.0);
+        self.hits.open(probe, offset, branch, look, written.first);
         if !look.required.is_empty() {
             self.counts.set_looks(probe);
         }
@@ -318,7 +340,7 @@ impl Engine {
         specs: &[HitSpec],
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
-        // Sites by program: (file offset, cookie).
+        // By program.
         let (mut plain, mut step) = (Vec::new(), Vec::new());
         let mut functions = Vec::new();
         for spec in specs {
@@ -334,7 +356,7 @@ impl Engine {
                         let link = self.attach_event(events::HIT, number, cookie)?;
                         attachment.events.push(link);
                     }
-                    KernelPlace::Function(address) => functions.push((address, cookie)),
+                    KernelPlace::Function(address) => functions.push(KernelFunction { address, cookie }),
                 }
                 continue;
             }
@@ -345,12 +367,14 @@ impl Engine {
                 0
             };
             let sites = if by_program { &mut step } else { &mut plain };
-            sites.push((spec.offset, Cookie::new(probe, site, 0).0));
+            sites.push(Site {
+                offset: spec.offset,
+                cookie: Cookie::new(probe, site, 0).0,
+            });
         }
         attachment.entries = placed([(self.hit_program(), plain), (HIT_STEP, step)]);
         self.attach_entries_in_files(attachment)?;
-        attachment.function_links = self.attach_functions(&functions, Seen::Entries)?;
-        Ok(())
+        self.attach_functions(&functions, Seen::Entries, &mut attachment.function_links)
     }
 
     /// Says whether a live probe's hits are recorded, or only counted.

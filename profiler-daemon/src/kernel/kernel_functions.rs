@@ -44,8 +44,13 @@ pub(super) enum Seen {
     Entries,
 }
 
-/// A function and its probe: address, cookie.
-pub(super) type KernelFunction = (u64, u64);
+/// A function that a program is attached to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelFunction {
+    pub(super) address: u64,
+    /// What the program is told there.
+    pub(super) cookie: u64,
+}
 
 /// Programs at functions. Dropped, they are detached, entries before returns.
 #[derive(Default)]
@@ -82,22 +87,22 @@ impl Engine {
     /// Attaches to functions of the kernel. When this returns, every call counts that begins.
     ///
     /// # Errors
-    /// Where the kernel refuses one; then none is attached.
+    /// Where the kernel refuses one; those before are attached.
     pub(super) fn attach_functions(
         &mut self,
         functions: &[KernelFunction],
         seen: Seen,
-    ) -> Result<FunctionLinks, KernelError> {
-        let mut links = FunctionLinks::default();
+        links: &mut FunctionLinks,
+    ) -> Result<(), KernelError> {
         if functions.is_empty() {
-            return Ok(links);
+            return Ok(());
         }
         self.ready_functions()?;
         if self.ability.attach == AttachKind::Multi {
             match self.link_functions(functions, seen) {
                 Ok(link) => {
                     links.both.push(link);
-                    return Ok(links);
+                    return Ok(());
                 }
                 Err(error) => tracing::debug!(%error, "no link for these functions of the kernel"),
             }
@@ -122,7 +127,8 @@ impl Engine {
 
     /// One link for all.
     fn link_functions(&mut self, functions: &[KernelFunction], seen: Seen) -> Result<OwnedFd, KernelError> {
-        let (addresses, cookies): (Vec<u64>, Vec<u64>) = functions.iter().copied().unzip();
+        let addresses: Vec<u64> = functions.iter().map(|function| function.address).collect();
+        let cookies: Vec<u64> = functions.iter().map(|function| function.cookie).collect();
         let program = self.function_program(if seen == Seen::Calls { BOTH } else { HIT }, true)?;
         syscall::create_function_link(program, &addresses, &cookies).map_err(|error| {
             KernelError::system(format!("attaching to {} functions", functions.len()), error)
@@ -134,8 +140,9 @@ impl Engine {
         &mut self,
         functions: &[KernelFunction],
         seen: Seen,
-        mut links: FunctionLinks,
-    ) -> Result<FunctionLinks, KernelError> {
+        links: &mut FunctionLinks,
+    ) -> Result<(), KernelError> {
+        let _none_is_closed = closing::hold_events();
         let source: u32 = fs::read_to_string(Path::new(EVENT_SOURCE).join("type"))
             .and_then(|text| text.trim().parse().map_err(io::Error::other))
             .map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;
@@ -150,13 +157,13 @@ impl Engine {
             let entry = self.attach_function_event(source, *function, program, 0)?;
             links.entries.push(entry);
         }
-        Ok(links)
+        Ok(())
     }
 
     fn attach_function_event(
         &mut self,
         source: u32,
-        (address, cookie): KernelFunction,
+        KernelFunction { address, cookie }: KernelFunction,
         program: &'static str,
         configuration: u64,
     ) -> Result<EventLink, KernelError> {

@@ -13,7 +13,7 @@ use std::{
 use aya::{Ebpf, maps::Map};
 use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
-use super::{KernelError, syscall};
+use super::{KernelError, attach::Site, syscall};
 
 /// Oldest kernel whose PID filter of `uprobe_multi` links covers all threads of a process.
 const OLDEST: (u32, u32) = (6, 10);
@@ -178,11 +178,12 @@ impl MultiPrograms {
         &mut self,
         program: &'static str,
         file: &CString,
-        sites: &[(u64, u64)],
+        sites: &[Site],
         pid: u32,
         at_return: bool,
     ) -> Result<OwnedFd, KernelError> {
-        let (offsets, cookies): (Vec<u64>, Vec<u64>) = sites.iter().copied().unzip();
+        let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
+        let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
         let descriptor = self.load(program)?;
         syscall::create_multi_link(descriptor, file, &offsets, &cookies, pid, at_return).map_err(|error| {
             let error = match error.raw_os_error() {

@@ -6,81 +6,65 @@ use aya::{
     Ebpf,
     programs::{
         UProbe,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
 
-use super::KernelError;
+use super::{KernelError, attach::Site, closing};
 
-/// Attached sites of one program.
-pub struct PerfLinks {
-    program: &'static str,
-    links: Vec<UProbeLinkId>,
-}
+/// Attached sites of one program. Dropped, they are detached.
+#[derive(Default)]
+pub struct PerfLinks(Vec<UProbeLink>);
 
-/// Attaches a program at many offsets of one file, for one process; all or none.
+/// Attaches a program at many offsets of one file, for one process.
 ///
 /// # Errors
-/// Where the kernel refuses one of them.
+/// Where the kernel refuses one of them; those before are attached.
 pub fn attach(
     ebpf: &mut Ebpf,
     program: &'static str,
     file: &Path,
-    sites: &[(u64, u64)],
+    sites: &[Site],
     pid: u32,
-) -> Result<PerfLinks, KernelError> {
-    let mut attached = PerfLinks {
-        program,
-        links: Vec::with_capacity(sites.len()),
-    };
+    attached: &mut PerfLinks,
+) -> Result<(), KernelError> {
     let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
-    for (offset, cookie) in sites {
+    let _none_is_closed = closing::hold_events();
+    for Site { offset, cookie } in sites {
         let uprobe = loaded(ebpf, program)?;
         let point = UProbeAttachPoint {
             location: UProbeAttachLocation::AbsoluteOffset(*offset),
             cookie: Some(*cookie),
         };
-        match uprobe.attach(point, file, scope) {
-            Ok(link) => attached.links.push(link),
-            Err(error) => {
-                detach(ebpf, attached);
-                return Err(error.into());
-            }
-        }
+        let link = uprobe.attach(point, file, scope)?;
+        attached.0.push(uprobe.take_link(link)?);
     }
-    Ok(attached)
+    Ok(())
 }
 
-/// Detaches; a link that is gone already is no error.
-pub fn detach(ebpf: &mut Ebpf, attached: PerfLinks) {
-    let PerfLinks { program, links } = attached;
-    let Ok(uprobe) = loaded(ebpf, program) else { return };
-    for link in links {
-        if let Err(error) = uprobe.detach(link) {
-            tracing::debug!(%error, program, "link was gone");
-        }
-    }
+/// What is to be closed.
+pub(super) fn links(attached: Vec<PerfLinks>) -> Vec<closing::Link> {
+    let links = attached.into_iter().flat_map(|PerfLinks(links)| links);
+    closing::links(links.collect())
 }
 
-/// Detaches the sites, of file offset and cookie, whose cookie does not say that they stay.
-pub fn keep(
-    ebpf: &mut Ebpf,
+/// Keeps the links at sites whose cookie says that they stay; gives the others, to be closed.
+pub(super) fn keep(
     attached: &mut PerfLinks,
-    sites: &mut Vec<(u64, u64)>,
+    sites: &[Site],
     stays: impl Fn(u64) -> bool,
-) {
-    let links = std::mem::take(&mut attached.links);
-    let (kept, gone): (Vec<_>, Vec<_>) = links
-        .into_iter()
-        .zip(std::mem::take(sites))
-        .partition(|(_, (_, cookie))| stays(*cookie));
-    let (links, kept_sites): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-    (attached.links, *sites) = (links, kept_sites);
-    let gone = PerfLinks {
-        program: attached.program,
-        links: gone.into_iter().map(|(link, _)| link).collect(),
-    };
-    detach(ebpf, gone);
+) -> Vec<closing::Link> {
+    let mut at = sites.iter();
+    let is_gone = |_: &mut UProbeLink| at.next().is_some_and(|site| !stays(site.cookie));
+    closing::links(attached.0.extract_if(.., is_gone).collect())
+}
+
+/// Loads a program, which is otherwise done where it is first attached.
+///
+/// # Errors
+/// Where the kernel refuses it.
+pub(super) fn load(ebpf: &mut Ebpf, name: &'static str) -> Result<(), KernelError> {
+    loaded(ebpf, name).map(|_| ())
 }
 
 fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, KernelError> {

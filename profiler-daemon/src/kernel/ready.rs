@@ -4,6 +4,8 @@ use super::{
     AttachKind, Engine,
     attach::{ENTRY, ENTRY_STEP, RET, RETURN},
     hits::HIT_STEP,
+    off_cpu, perf, sampled_events, system_calls,
+    tracepoints::{Place, Watch},
 };
 
 /// What a session will attach to in its target, as far as that can be told before the target's files are read.
@@ -31,8 +33,18 @@ impl Engine {
         }
     }
 
-    /// Loads all that sees spans and hits in targets, whatever a session will ask for.
+    /// Loads all that looks at targets, whatever a session will ask for; not what sees functions of the kernel, which root alone looks at.
     pub fn ready_all(&mut self) {
+        let costs = sampled_events::COSTS.iter().map(|(_, places)| *places);
+        let watches: [&[Place]; 2] = [&off_cpu::PROGRAMS, &system_calls::PLACES];
+        for places in watches.into_iter().chain(costs) {
+            if let Err(error) = Watch::load(&mut self.ebpf, places) {
+                tracing::debug!(%error, "not loaded ahead");
+            }
+        }
+        if let Err(error) = self.load_call_programs() {
+            tracing::debug!(%error, "not loaded ahead");
+        }
         let by_program: &[&str] = if self.ability().write_context {
             &[ENTRY_STEP, HIT_STEP]
         } else {
@@ -45,9 +57,11 @@ impl Engine {
     }
 
     fn load_ahead(&mut self, program: &'static str) {
-        if self.ability().attach == AttachKind::Multi
-            && let Err(error) = self.multi.load(program)
-        {
+        let loaded = match self.ability().attach {
+            AttachKind::Multi => self.multi.load(program).map(|_| ()),
+            AttachKind::Perf => perf::load(&mut self.ebpf, program),
+        };
+        if let Err(error) = loaded {
             tracing::debug!(%error, program, "not loaded ahead");
         }
     }

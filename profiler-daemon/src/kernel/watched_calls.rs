@@ -18,8 +18,14 @@ pub(super) const PROGRAMS: [Place; 2] = [("call_exit", "sys_exit"), ("call_enter
 
 const MAP: &str = "WATCHED_CALLS";
 
-/// A probe's place: process, number and cookie.
-pub(super) type Call = (u32, u32, u64);
+/// A system call that a probe sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) pid: u32,
+    pub(super) number: u32,
+    /// What the programs are told of the probe.
+    pub(super) cookie: u64,
+}
 
 /// What is watched.
 #[derive(Default)]
@@ -34,7 +40,8 @@ impl Engine {
     ///
     /// # Errors
     /// Where the kernel refuses, or too many probes see it already.
-    pub(super) fn watch_call(&mut self, (pid, number, cookie): Call) -> Result<(), KernelError> {
+    pub(super) fn watch_call(&mut self, call: Call) -> Result<(), KernelError> {
+        let Call { pid, number, cookie } = call;
         let cookies = self.watched_calls.cookies.entry((pid, number)).or_default();
         if cookies.len() == Watched::MAX {
             let error = io::Error::other("one of them has to end first");
@@ -47,13 +54,13 @@ impl Engine {
         cookies.push(cookie);
         let watched = self.write_call(pid, number).and_then(|()| self.watch_calls());
         if watched.is_err() {
-            self.unwatch_call((pid, number, cookie));
+            self.unwatch_call(call);
         }
         watched
     }
 
     /// Ends that.
-    pub(super) fn unwatch_call(&mut self, (pid, number, cookie): Call) {
+    pub(super) fn unwatch_call(&mut self, Call { pid, number, cookie }: Call) {
         if let Some(cookies) = self.watched_calls.cookies.get_mut(&(pid, number)) {
             cookies.retain(|known| *known != cookie);
         }
@@ -79,14 +86,30 @@ impl Engine {
     /// Attaches the programs, if they are not.
     fn watch_calls(&mut self) -> Result<(), KernelError> {
         for (name, tracepoint) in PROGRAMS.into_iter().skip(self.watched_calls.links.len()) {
-            let program = self.call_program(name)?;
-            if program.fd().is_err() {
-                program.load()?;
-            }
+            let program = self.loaded_call_program(name)?;
             let link = program.attach(tracepoint)?;
             self.watched_calls.links.push((name, link));
         }
         Ok(())
+    }
+
+    /// Loads the programs, which is otherwise done when the first system call is watched.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one.
+    pub(super) fn load_call_programs(&mut self) -> Result<(), KernelError> {
+        for (name, _) in PROGRAMS {
+            self.loaded_call_program(name)?;
+        }
+        Ok(())
+    }
+
+    fn loaded_call_program(&mut self, name: &'static str) -> Result<&mut RawTracePoint, KernelError> {
+        let program = self.call_program(name)?;
+        if program.fd().is_err() {
+            program.load()?;
+        }
+        Ok(program)
     }
 
     fn call_program(&mut self, name: &'static str) -> Result<&mut RawTracePoint, KernelError> {

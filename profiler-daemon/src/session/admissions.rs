@@ -189,6 +189,27 @@ impl Admissions {
         Ok(changed)
     }
 
+    /// Lets the programs look at a process as it is now, where it is known of sessions alone that have ended: for all who may, as long as
+    /// their probes are not off.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn renew(&mut self, engine: &mut Engine, state: &ProcessState) -> Result<(), KernelError> {
+        let known = self.known.get(&state.tgid);
+        match known.filter(|known| known.state != *state) {
+            Some(known) => {
+                let any_rights = known.any_rights;
+                self.open(engine, *state, any_rights)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at a process again that has changed, and that nobody may look at meanwhile.
+    pub fn look_again(&mut self, pid: u32, now_ns: u64) {
+        self.doubted.entry(pid).or_insert(now_ns);
+    }
+
     /// Whether it has to be looked at again before it is believed what a process has become.
     pub fn doubts(&mut self, change: &Changed, now_ns: u64) -> bool {
         let pid = change.pid;

@@ -141,7 +141,8 @@ fn measured(engine: &mut Engine, attachment: Attachment, unprobed_ns: u64, call:
             histogram.add_bucket(bucket, count);
         }
     }
-    engine.detach(attachment);
+    // What was measured holds, be it that the probe goes later.
+    engine.detach_and_wait(attachment);
     CallCost {
         overhead_ns: histogram.quantile(0.5).map_or(0, midpoint_ns),
         cost_ns: probed_ns.saturating_sub(unprobed_ns),
@@ -169,7 +170,7 @@ pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
         };
         let attachment = engine.attach_hits(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
         let probed_ns = fastest_ns(|| profiler_calibrate());
-        engine.detach(attachment);
+        engine.detach_and_wait(attachment);
         Ok::<u64, KernelError>(probed_ns.saturating_sub(unprobed_ns))
     };
     Ok(HitCosts {
@@ -207,7 +208,7 @@ fn tracepoint_ns(engine: &mut Engine) -> Option<u64> {
         let _ = rustix::process::getuid();
     });
     let probed_ns = fastest_ns(call);
-    engine.detach(attachment);
+    engine.detach_and_wait(attachment);
     Some(probed_ns.saturating_sub(unprobed_ns))
 }
 

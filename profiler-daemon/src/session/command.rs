@@ -1,12 +1,6 @@
 //! What can be asked of the session task, and the handle that asks.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        mpsc::{SyncSender, TrySendError},
-    },
-};
+use std::{path::PathBuf, sync::Arc};
 
 use profiler_debug_files::SideLoaded;
 use profiler_scope::{Scope, expression::Expression};
@@ -17,6 +11,7 @@ use super::{
     calibrate::HitCosts,
     counted::Counted,
     error::{Reason, SessionError},
+    inbox::{Refused, Requests},
     picture::{ExitMethod, SessionInfo},
     quotas::{Allowed, Quotas, admit_frequency},
     state::views::Request,
@@ -36,9 +31,6 @@ use crate::kernel::{Ability, AttachKind, Expected};
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;
-
-/// Requests that may wait for the session task; more are refused.
-pub const MAX_QUEUED: usize = 256;
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -371,10 +363,36 @@ pub(super) enum Command {
     },
 }
 
+impl Command {
+    /// What it asks for, for the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ability { .. } => "ability",
+            Self::SideLoad { .. } => "side_load",
+            Self::HitCosts { .. } => "hit_costs",
+            Self::Measure { .. } => "measure",
+            Self::Follow { .. } => "follow",
+            Self::Replay { .. } => "replay",
+            Self::Attach { .. } => "attach",
+            Self::List { .. } => "list",
+            Self::Counted { .. } => "counted",
+            Self::Target { .. } => "target",
+            Self::Replace { .. } => "replace",
+            Self::ReplaceRecorded { .. } => "replace_recorded",
+            Self::GiveUpReturns { .. } => "give_up_returns",
+            Self::TakeOffChanged { .. } => "take_off_changed",
+            Self::Renew { .. } => "renew",
+            Self::End { .. } => "end",
+            Self::Watch { .. } => "watch",
+            Self::Stop { .. } => "stop",
+        }
+    }
+}
+
 /// Asks the session task. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) commands: SyncSender<Command>,
+    pub(super) commands: Requests<Command>,
     pub(super) library: Library,
     pub(super) turns: Turns,
     /// `None` where there are no probes: of recordings.
@@ -414,17 +432,21 @@ impl Handle {
         .await
     }
 
-    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
+    /// Has the session task serve a caller's command.
+    pub(super) async fn ask<T>(
+        &self,
+        caller: Caller,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, SessionError> {
         let (reply, answer) = oneshot::channel();
-        self.commands
-            .try_send(command(reply))
-            .map_err(|error| match error {
-                TrySendError::Full(_) => SessionError::new(
-                    Reason::LimitReached,
-                    format!("{MAX_QUEUED} requests are waiting already: try again"),
-                ),
-                TrySendError::Disconnected(_) => stopping(),
-            })?;
+        let put = self.commands.put(caller.uid, command(reply));
+        put.map_err(|refused| match refused {
+            Refused::TooMany(most) => SessionError::new(
+                Reason::LimitReached,
+                format!("{most} requests are waiting already: try again"),
+            ),
+            Refused::Closed => stopping(),
+        })?;
         answer.await.map_err(|_| stopping())?
     }
 
@@ -495,15 +517,16 @@ impl Handle {
             terms.capture = Some(explain.capture.clone());
         }
         if !files.is_empty() {
-            self.ask(|reply| Command::SideLoad { files, reply }).await?;
+            self.ask(caller, |reply| Command::SideLoad { files, reply })
+                .await?;
         }
         // The tables to walk stacks by are there when the first is taken.
         if allocations || terms.capture.as_ref().is_some_and(|capture| capture.stack) {
             let pids = prepared.processes.iter().map(Process::pid).collect();
-            self.ask(|reply| Command::Follow { pids, reply }).await?;
+            self.ask(caller, |reply| Command::Follow { pids, reply }).await?;
         }
         let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
-        let attach = self.ask(|reply| Command::Attach {
+        let attach = self.ask(caller, |reply| Command::Attach {
             caller,
             name,
             terms,
@@ -566,7 +589,7 @@ impl Handle {
         let allocations = how.allocations;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
-            self.ask(|reply| Command::Ability { expected, reply }),
+            self.ask(caller, |reply| Command::Ability { expected, reply }),
             blocking(move || {
                 let read = looked_up.read(&library, allocations);
                 drop(reading);
@@ -608,7 +631,9 @@ impl Handle {
                 (target, scope, how, budget)
             }
             Estimated::Edit { name, edit } => {
-                let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
+                let editable = self
+                    .ask(caller, |reply| Command::Target { caller, name, reply })
+                    .await?;
                 let (scope, _) = edit.apply(&editable)?;
                 let how = editable.how();
                 (editable.target, scope, how, editable.budget)
@@ -626,7 +651,7 @@ impl Handle {
     /// # Errors
     /// Where the task is stopping or overloaded.
     pub async fn list(&self, caller: Caller) -> Result<Vec<SessionInfo>, SessionError> {
-        self.ask(|reply| Command::List { caller, reply }).await
+        self.ask(caller, |reply| Command::List { caller, reply }).await
     }
 
     /// What sessions that the caller may use have counted at places of some processes.
@@ -634,7 +659,8 @@ impl Handle {
     /// # Errors
     /// Where the task is stopping or overloaded.
     pub async fn counted(&self, caller: Caller, pids: Vec<u32>) -> Result<Vec<Counted>, SessionError> {
-        self.ask(|reply| Command::Counted { caller, pids, reply }).await
+        self.ask(caller, |reply| Command::Counted { caller, pids, reply })
+            .await
     }
 
     /// Replaces the scope of a running session.
@@ -664,7 +690,7 @@ impl Handle {
         loop {
             let of = name.clone();
             let editable = self
-                .ask(|reply| Command::Target {
+                .ask(caller, |reply| Command::Target {
                     caller,
                     name: of,
                     reply,
@@ -675,7 +701,7 @@ impl Handle {
             let Editable { target, revision, .. } = editable;
             let name = name.clone();
             let replaced = if target.is_recorded() {
-                self.ask(|reply| Command::ReplaceRecorded {
+                self.ask(caller, |reply| Command::ReplaceRecorded {
                     name,
                     revision,
                     edits_undone,
@@ -686,7 +712,7 @@ impl Handle {
             } else {
                 let (prepared, _) = self.prepare(caller, target, scope, how).await?;
                 let prepared = Box::new(prepared);
-                self.ask(|reply| Command::Replace {
+                self.ask(caller, |reply| Command::Replace {
                     caller,
                     name,
                     revision,
@@ -709,7 +735,8 @@ impl Handle {
     /// # Errors
     /// Where there is no such session.
     pub async fn renew(&self, caller: Caller, name: String) -> Result<u64, SessionError> {
-        self.ask(|reply| Command::Renew { caller, name, reply }).await
+        self.ask(caller, |reply| Command::Renew { caller, name, reply })
+            .await
     }
 
     /// Detaches a session. Its streams get a last picture.
@@ -717,13 +744,14 @@ impl Handle {
     /// # Errors
     /// Where there is no such session.
     pub async fn end(&self, caller: Caller, name: String) -> Result<(), SessionError> {
-        self.ask(|reply| Command::End { caller, name, reply }).await
+        self.ask(caller, |reply| Command::End { caller, name, reply })
+            .await
     }
 
     /// Detaches everything and ends the task.
     pub async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
-        if self.commands.try_send(Command::Stop { reply }).is_ok() {
+        if self.commands.put_own(Command::Stop { reply }).is_ok() {
             // An error means that the task has ended already, which is what was asked for.
             let _ = answer.await;
         }

@@ -341,9 +341,9 @@ impl Handle {
                 None
             }
         };
-        let costs = self.ask(|reply| Command::HitCosts { reply }).await?;
+        let costs = self.ask(caller, |reply| Command::HitCosts { reply }).await?;
         let measured = if looks.measures && places > 0 {
-            let measured = self.ask(|reply| Command::Measure { caller, files, reply });
+            let measured = self.ask(caller, |reply| Command::Measure { caller, files, reply });
             Some(measured.await?)
         } else {
             None

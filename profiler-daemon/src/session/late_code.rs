@@ -97,7 +97,7 @@ impl Handle {
     /// Has the scope of a session planned anew, for the code that its processes have by now.
     async fn plan_anew(&self, caller: Caller, name: &str) -> Result<(), SessionError> {
         let of = name.to_owned();
-        let editable = self.ask(|reply| Command::Target {
+        let editable = self.ask(caller, |reply| Command::Target {
             caller,
             name: of,
             reply,
@@ -122,7 +122,7 @@ impl Handle {
         });
         let anew = anew.await?;
         let name = name.to_owned();
-        self.ask(|reply| Command::GiveUpReturns {
+        self.ask(caller, |reply| Command::GiveUpReturns {
             caller,
             name,
             revision,

@@ -52,6 +52,12 @@ pub struct Measuring {
     reply: Reply<Measured>,
 }
 
+/// What was counted, and who is to be told.
+pub struct Ended {
+    pub reply: Reply<Measured>,
+    pub measured: Measured,
+}
+
 /// Refuses more places than can be let go of in a moment.
 pub fn require_few(places: usize, perf_links: bool) -> Result<(), SessionError> {
     if !perf_links || places <= MAX_PERF_PLACES {
@@ -138,8 +144,8 @@ impl Measuring {
         answer(self.reply, Err(error));
     }
 
-    /// Takes the probes off the target and answers.
-    pub fn end(self, engine: &mut Engine, now_ns: u64) {
+    /// Takes the probes off the target.
+    pub fn end(self, engine: &mut Engine, now_ns: u64) -> Ended {
         let measured = Measured {
             hits: self.hits(engine),
             ns: now_ns.saturating_sub(self.since_ns),
@@ -147,7 +153,10 @@ impl Measuring {
         for attachment in self.attachments {
             engine.detach(attachment);
         }
-        answer(self.reply, Ok(measured));
+        Ended {
+            reply: self.reply,
+            measured,
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `source` | the source of functions, and what can be probed in it |
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
+//! | `inbox` | requests that wait for the thread: root's first, users' by turns |
 //! | `late_code` | code that a target maps while it is looked at |
 //! | `probed_code` | code under probes that a target changes |
 //! | `estimate` | what attaching a scope would do and cost |
@@ -79,6 +80,7 @@ mod explain;
 mod files;
 mod flame;
 mod functions;
+mod inbox;
 mod kernel_functions;
 mod kernel_places;
 mod late_code;
@@ -124,11 +126,7 @@ mod turns;
 mod waits;
 mod watchers;
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, mpsc},
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 pub(crate) use self::turns::Turns;
 use crate::cache::Folder;
@@ -142,7 +140,7 @@ pub use by_value::{CallsByValue, ValueCalls};
 pub use census::{Census, CommandLines, Known};
 pub(crate) use command::blocking;
 pub use command::{
-    Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
+    Caller, Capture, Estimated, Handle, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
 pub(crate) use division::predicates;
@@ -234,7 +232,7 @@ pub fn default_cache() -> Option<PathBuf> {
 /// # Errors
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
-    let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    let (commands, inbox) = inbox::inbox();
     memory::bound_kept();
     crate::kernel::prepare();
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));

@@ -14,14 +14,14 @@ mod over;
 mod tick;
 mod views;
 
-use self::over::Over;
+use self::{
+    life::Edited,
+    over::{Detaching, Over},
+};
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, mpsc::RecvTimeoutError},
     time::Duration,
 };
 
@@ -37,11 +37,12 @@ use super::{
     counted::Counted,
     ending::{ENDED_BY_REQUEST, EndCause, Ending},
     error::{Reason, SessionError},
+    inbox::Inbox,
     measure::{Measured, MeasuredFile},
     memory,
     name::SessionName,
     pace::{Pace, TICK_NS},
-    picture::SessionInfo,
+    picture::{ExitMethod, SessionInfo},
     refusal::kernel_refusal,
     running::{CallTurns, ExpectedProcess, OPENING_NS, Opening, Running, answer},
     split_off,
@@ -61,18 +62,34 @@ const READ_NS: u64 = 250_000_000;
 /// loaded again.
 const PREPARE_NS: u64 = 1_000_000_000;
 
+/// Time between looks at what waits for links to be closed, or for names.
+const LOOK_NS: u64 = 2_000_000;
+
+/// A step of the task that takes longer is logged: others wait meanwhile.
+const LONG_NS: u64 = 50_000_000;
+
 /// The session task.
 pub struct Owner {
     config: Config,
     /// Where what is made of large files is kept.
     folder: Option<Arc<Folder>>,
-    inbox: Receiver<Command>,
+    inbox: Inbox<Command>,
     running: Option<Running>,
     sessions: BTreeMap<SessionName, Session>,
-    /// Those that have ended, and whose last pictures are still to be made.
+    /// Those that have ended, and whose probes are being taken off their targets.
+    detaching: Vec<Detaching>,
+    /// Those whose probes are off, and whose last pictures are still to be made.
     over: Vec<Over>,
     /// The last that have ended, the oldest first.
     ended: VecDeque<Ended>,
+    /// Sessions of which the pictures of the last tick are still to be given out.
+    to_show: VecDeque<SessionName>,
+    /// When that was.
+    shown_ns: u64,
+    /// More has been named than sessions were given.
+    has_named: bool,
+    /// Edits whose probes are not all attached yet.
+    edited: Vec<Edited>,
     /// How many names were made up for a user's sessions.
     names_made: HashMap<u32, u64>,
     /// What waits for clients, by whose sessions it is of. It outlives these.
@@ -89,17 +106,46 @@ struct Ended {
 /// Sessions whose end is remembered.
 const MAX_ENDED: usize = 64;
 
+/// Logs steps that hold up others.
+struct Steps {
+    begin_ns: u64,
+}
+
+impl Steps {
+    /// From now on.
+    fn begin() -> Self {
+        Self {
+            begin_ns: monotonic_ns(),
+        }
+    }
+
+    /// A step has ended, and the next begins.
+    fn end(&mut self, step: &str) {
+        let now_ns = monotonic_ns();
+        let took_ns = now_ns.saturating_sub(self.begin_ns);
+        if took_ns > LONG_NS {
+            tracing::debug!(target: "held_up", step, took_ms = took_ns / 1_000_000, "others waited");
+        }
+        self.begin_ns = now_ns;
+    }
+}
+
 impl Owner {
     /// A task with no sessions.
-    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Receiver<Command>) -> Self {
+    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Inbox<Command>) -> Self {
         Self {
             config,
             folder,
             inbox,
             running: None,
             sessions: BTreeMap::new(),
+            detaching: Vec::new(),
             over: Vec::new(),
             ended: VecDeque::new(),
+            to_show: VecDeque::new(),
+            shown_ns: 0,
+            has_named: false,
+            edited: Vec::new(),
             names_made: HashMap::new(),
             backlogs: Backlogs::default(),
         }
@@ -116,8 +162,13 @@ impl Owner {
             let command = match &self.running {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(running) => {
-                    let wait = running.next_tick_ns.saturating_sub(monotonic_ns());
-                    self.inbox.recv_timeout(Duration::from_nanos(wait))
+                    let mut wait_ns = running.next_tick_ns.saturating_sub(monotonic_ns());
+                    if self.has_more() || self.can_go_on() {
+                        wait_ns = 0;
+                    } else if self.is_awaiting() {
+                        wait_ns = wait_ns.min(LOOK_NS);
+                    }
+                    self.inbox.recv_timeout(Duration::from_nanos(wait_ns))
                 }
             };
             match command {
@@ -128,17 +179,18 @@ impl Owner {
                     return;
                 }
                 Ok(command) => {
+                    let (step, mut steps) = (command.name(), Steps::begin());
                     self.serve(command);
+                    steps.end(step);
                     let now_ns = monotonic_ns();
                     if let Some(running) = &mut self.running {
                         running.hurry(now_ns);
-                        // Whoever asks all the time does not hold up what others are shown.
-                        if now_ns >= running.next_tick_ns.saturating_add(TICK_NS) {
-                            self.tick(now_ns);
-                        }
                     }
+                    // Whoever asks all the time does not hold up what others are shown.
+                    let late_ns = now_ns.saturating_sub(TICK_NS);
+                    self.do_next(late_ns);
                 }
-                Err(RecvTimeoutError::Timeout) => self.tick(monotonic_ns()),
+                Err(RecvTimeoutError::Timeout) => self.do_next(monotonic_ns()),
                 Err(RecvTimeoutError::Disconnected) => {
                     self.end_all("the daemon is stopping");
                     return;
@@ -147,7 +199,34 @@ impl Owner {
         }
     }
 
+    /// Whether something was begun that is done in parts, between which others ask.
+    fn has_more(&self) -> bool {
+        !self.to_show.is_empty() || self.has_named
+    }
+
+    /// Does what comes next: a part of what was begun, or a tick where one was due at a time, or what waits for others.
+    fn do_next(&mut self, due_ns: u64) {
+        let is_due = |running: &Running| due_ns >= running.next_tick_ns;
+        if !self.to_show.is_empty() {
+            self.show_some();
+        } else if self.running.as_ref().is_some_and(is_due) {
+            self.tick(monotonic_ns());
+        } else if self.has_named {
+            self.take_named();
+        } else {
+            self.go_on();
+        }
+    }
+
     fn serve(&mut self, command: Command) {
+        match &command {
+            // What is still to be shown of the session is of before.
+            Command::Replace { caller, name, .. }
+            | Command::GiveUpReturns { caller, name, .. }
+            | Command::TakeOffChanged { caller, name, .. }
+            | Command::Watch { caller, name, .. } => self.show_before(*caller, name),
+            _ => {}
+        }
         match command {
             Command::Ability { expected, reply } => {
                 answer(reply, self.ability());
@@ -198,10 +277,10 @@ impl Owner {
                 edits_undone,
                 prepared,
                 reply,
-            } => answer(
-                reply,
-                self.replace(caller, &name, revision, edits_undone, *prepared),
-            ),
+            } => {
+                let replaced = self.replace(caller, &name, revision, edits_undone, *prepared);
+                self.answer_attached(caller, &name, replaced, reply);
+            }
             Command::GiveUpReturns {
                 caller,
                 name,
@@ -273,11 +352,13 @@ impl Owner {
                 has_names: false,
                 opening: Vec::new(),
                 measuring: Vec::new(),
+                leavers: Vec::new(),
                 expected: Vec::new(),
                 wanted: Wanted::default(),
                 call_costs: HashMap::new(),
                 hit_costs: OnceCell::new(),
                 keep_until_ns: 0,
+                preparations: 0,
                 first_records_ns: 0,
                 ring_bytes: self.config.engine.ring_bytes,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
@@ -293,21 +374,24 @@ impl Owner {
 
     /// Loads what a first session would wait for.
     fn load_ahead(&mut self) -> Result<(), SessionError> {
-        let engine = &mut self.running()?.engine;
-        engine.ready_all();
-        engine.ready_sampler().map_err(|error| kernel_refusal(&error))?;
+        let running = self.running()?;
+        running.engine.ready_all();
+        running.calibrate(ExitMethod::OF_TARGETS);
+        running.hit_costs();
+        let sampler = running.engine.ready_sampler();
+        sampler.map_err(|error| kernel_refusal(&error))?;
         Ok(())
     }
 
     fn ability(&mut self) -> Result<Ability, SessionError> {
         let running = self.running()?;
-        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        running.keep(monotonic_ns() + PREPARE_NS);
         Ok(running.engine.ability())
     }
 
     fn hit_costs(&mut self) -> Result<Option<HitCosts>, SessionError> {
         let running = self.running()?;
-        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        running.keep(monotonic_ns() + PREPARE_NS);
         Ok(running.hit_costs())
     }
 
@@ -334,7 +418,7 @@ impl Owner {
         let admitted = self.admit(caller, &pids).and_then(|()| self.running());
         match admitted {
             Ok(running) => {
-                running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+                running.keep(monotonic_ns() + PREPARE_NS);
                 running.measure(caller, files, reply);
                 tracing::info!(target: "audit", uid = caller.uid, ?pids, "counted at");
             }
@@ -347,7 +431,7 @@ impl Owner {
 
     fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
         let running = self.running()?;
-        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        running.keep(monotonic_ns() + PREPARE_NS);
         running.has_names = true;
         if running.symbols.side_load(files) {
             return Ok(());
@@ -364,7 +448,7 @@ impl Owner {
         let now_ns = monotonic_ns();
         let until_ns = now_ns + OPENING_NS;
         let asked = self.running().map(|running| {
-            running.keep_until_ns = until_ns + PREPARE_NS;
+            running.keep(until_ns + PREPARE_NS);
             let expected = pids.iter().map(|pid| ExpectedProcess {
                 pid: *pid,
                 until_ns: until_ns + PREPARE_NS,
@@ -430,7 +514,7 @@ impl Owner {
 
     fn unload_if_idle(&mut self) {
         let is_measuring = |running: &Running| !running.measuring.is_empty();
-        let is_watched = !self.sessions.is_empty() || !self.over.is_empty();
+        let is_watched = !self.sessions.is_empty() || self.is_ending();
         if is_watched || self.running.as_ref().is_some_and(is_measuring) {
             return;
         }

@@ -59,6 +59,11 @@ pub enum ExitMethod {
     KernelFunction,
 }
 
+impl ExitMethod {
+    /// Those of calls that are no functions of the kernel.
+    pub const OF_TARGETS: [Self; 4] = [Self::Return, Self::Ret, Self::Never, Self::SystemCall];
+}
+
 /// A place that a session has probes at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteInfo {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::steps::RunningStep;
-use crate::kernel::{Attachment, Engine, KernelError};
+use crate::kernel::{Attachment, Engine};
 
 /// Instructions in files of processes.
 #[derive(Default)]
@@ -53,11 +53,9 @@ impl Late {
         beginnings.add(attachment, attachment.entry_offsets());
     }
 
-    /// Has the beginnings and lines of steps run before what was attached after them, where they have to.
-    ///
-    /// # Errors
-    /// Where the kernel refuses what it has taken before.
-    pub fn let_pass(mut self, engine: &mut Engine, steps: &mut [RunningStep]) -> Result<(), KernelError> {
+    /// Has the beginnings and lines of steps run before what was attached after them, where they have to: they are attached again once
+    /// their links are closed.
+    pub fn let_pass(mut self, engine: &mut Engine, steps: &mut [RunningStep]) {
         let mut passed = self.ends;
         let outermost = self.beginnings.last_key_value().map_or(0, |(step, _)| step + 1);
         for number in (0..outermost.max(steps.len())).rev() {
@@ -68,12 +66,11 @@ impl Late {
             // What was taken off the target is not to come back.
             for attachment in known.filter(|attachment| attachment.is_attached()) {
                 if passed.are_entered(attachment) {
-                    engine.attach_entries_anew(attachment)?;
+                    engine.let_pass(attachment);
                     passed.add(attachment, attachment.entry_offsets());
                 }
             }
             passed.append(self.beginnings.remove(&number).unwrap_or_default());
         }
-        Ok(())
     }
 }

@@ -193,7 +193,7 @@ impl Handle {
                 continue;
             }
             let (caller, name) = (of.caller, of.name.clone());
-            let taken_off = self.ask(|reply| Command::TakeOffChanged {
+            let taken_off = self.ask(caller, |reply| Command::TakeOffChanged {
                 caller,
                 name,
                 changed: ChangedCode { generation, places },

@@ -11,7 +11,7 @@ use super::{
     command::{Caller, Reply},
     cost::monotonic_ns,
     error::{Reason, SessionError},
-    measure::{self, Measured, MeasuredFile, Measuring},
+    measure::{self, Ended, Measured, MeasuredFile, Measuring},
     name::SessionName,
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Engine, KernelError, OpenSystemCall, Record, StillOff},
+    kernel::{Detached, Engine, KernelError, OpenSystemCall, Record, StillOff},
 };
 
 /// Longest wait for unwind tables before stacks are taken.
@@ -70,6 +70,8 @@ pub struct Running {
     pub opening: Vec<Opening>,
     /// Places at which hits are counted for a moment.
     pub measuring: Vec<Measuring>,
+    /// Who is answered once nothing of what has ended is on a target.
+    pub leavers: Vec<Leaver>,
     /// Processes whose stacks a session that is being made will take.
     pub expected: Vec<ExpectedProcess>,
     /// What somebody looks at of what is recorded.
@@ -80,6 +82,8 @@ pub struct Running {
     pub hit_costs: OnceCell<Option<HitCosts>>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
+    /// How often that was asked for.
+    pub preparations: u64,
     /// Until then the first records of a session are looked for.
     pub first_records_ns: u64,
     pub pace: Pace,
@@ -98,6 +102,12 @@ pub struct CallTurns {
     current_ns: u64,
     /// Calls that had not returned when it began, where that was looked at.
     open: Option<Vec<OpenSystemCall>>,
+}
+
+/// Who is answered once what was detached is off the target.
+pub struct Leaver {
+    detached: Detached,
+    answer: Box<dyn FnOnce() + Send>,
 }
 
 /// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
@@ -147,6 +157,52 @@ impl Running {
         }
     }
 
+    /// Answers a request once what was detached for it is off its target, or it is not known when it will be.
+    pub fn answer_when_left<T: Send + 'static>(
+        &mut self,
+        detached: Detached,
+        reply: Reply<T>,
+        answer_with: T,
+    ) {
+        self.leavers.push(Leaver {
+            detached,
+            answer: Box::new(move || answer(reply, Ok(answer_with))),
+        });
+    }
+
+    /// Answers all of them, be it too early.
+    pub fn answer_all(&mut self) {
+        for Leaver { answer, .. } in std::mem::take(&mut self.leavers) {
+            answer();
+        }
+    }
+
+    /// Stays loaded until a time, at least.
+    pub fn keep(&mut self, until_ns: u64) {
+        self.keep_until_ns = self.keep_until_ns.max(until_ns);
+        self.preparations += 1;
+    }
+
+    /// Answers those whose probes are off by now. Whether there were any.
+    pub fn answer_left(&mut self) -> bool {
+        self.engine.settle_leaving();
+        let engine = &self.engine;
+        let left = self
+            .leavers
+            .extract_if(.., |leaver| engine.has_left(&leaver.detached));
+        let left: Vec<Leaver> = left.collect();
+        let is_any = !left.is_empty();
+        for Leaver { answer, .. } in left {
+            answer();
+        }
+        is_any
+    }
+
+    /// Whether somebody waits for probes to be off the target.
+    pub fn has_leavers(&self) -> bool {
+        !self.leavers.is_empty()
+    }
+
     /// Number of streams of a session that are not open yet.
     pub fn unopened(&self, session: &SessionName) -> usize {
         let streams = self
@@ -191,12 +247,18 @@ impl Running {
 
     /// Ends what was counted for long enough.
     pub fn end_measuring(&mut self, now_ns: u64) {
-        let engine = &mut self.engine;
+        let engine = &self.engine;
         let over = self
             .measuring
             .extract_if(.., |measuring| measuring.is_over(engine, now_ns));
         for measuring in over.collect::<Vec<_>>() {
-            measuring.end(engine, now_ns);
+            let mut ended = None;
+            let detached = self
+                .engine
+                .detached_by(|engine| ended = Some(measuring.end(engine, now_ns)));
+            if let Some(Ended { reply, measured }) = ended {
+                self.answer_when_left(detached, reply, measured);
+            }
         }
         if !self.measuring.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + measure::TICK_NS);
@@ -369,11 +431,13 @@ impl Running {
                 continue;
             }
             let measured: Result<CallCost, KernelError> = calibrate::call_cost(&mut self.engine, method);
-            let cost = measured.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the probes' own cost could not be measured");
-                CallCost::default()
-            });
-            self.call_costs.insert(method, cost);
+            match measured {
+                Ok(cost) => {
+                    self.call_costs.insert(method, cost);
+                }
+                // Tried again when it is used again.
+                Err(error) => tracing::warn!(%error, "the probes' own cost could not be measured"),
+            }
         }
     }
 

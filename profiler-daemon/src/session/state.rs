@@ -60,7 +60,7 @@ use super::{
     trace::Trace,
     waits::WatchedWaits,
 };
-use crate::kernel::{AllocationWatch, Engine, KernelError};
+use crate::kernel::{AllocationWatch, Attachment, Detached, Engine, KernelError};
 use profiler_aggregate::{
     latency::AgeConfig,
     path::{self, Path},
@@ -132,6 +132,12 @@ pub struct Session {
     explain: Option<Explain>,
     /// What had been lost before it began.
     before_explain: Sampling,
+    /// What its edits have detached.
+    detached: Option<Detached>,
+    /// How often sessions had begun to be prepared when it was made.
+    pub preparation: u64,
+    /// When it ended.
+    samples_until_ns: u64,
     /// Who watches it.
     streams: OpenStreams,
     /// What is drawn on waits, while there are flame graphs with that.
@@ -230,6 +236,9 @@ impl Session {
             children: Children::default(),
             before_explain: Sampling::default(),
             explain: None,
+            detached: None,
+            preparation: 0,
+            samples_until_ns: u64::MAX,
             streams: OpenStreams::default(),
             chains: None,
             waits: None,
@@ -262,6 +271,41 @@ impl Session {
         self.codes.set(std::iter::empty());
         self.read_children(engine);
         self.steps.quiesce(engine, None);
+        if let Some(explain) = &mut self.explain {
+            explain.quiesce(engine);
+        }
+    }
+
+    /// Whether its probes that were taken off are off the target, or it is not known when they will be.
+    pub fn is_settled(&self) -> bool {
+        self.quiesced().all(Attachment::is_settled)
+    }
+
+    /// Waits until it is settled.
+    pub fn wait_until_settled(&self) {
+        self.quiesced().for_each(Attachment::wait_until_settled);
+    }
+
+    /// Whether a program may still run that was taken off a process.
+    pub fn may_run_on(&self, pid: u32) -> bool {
+        let mut quiesced = self.quiesced();
+        quiesced.any(|attachment| attachment.pid() == pid && attachment.may_run_on())
+    }
+
+    /// How long its probes counted after they were taken off, in nanoseconds.
+    pub fn delay_ns(&self) -> u64 {
+        let longest = self.quiesced().map(Attachment::delay).max().unwrap_or_default();
+        u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn quiesced(&self) -> impl Iterator<Item = &Attachment> {
+        let explained = self.explain.iter().flat_map(Explain::attachments);
+        self.steps.all_attached().chain(explained)
+    }
+
+    /// Takes no samples any more that are taken after this time: it has ended then.
+    pub fn end_samples(&mut self, ns: u64) {
+        self.samples_until_ns = ns;
     }
 
     /// What it holds of what all sessions share.
@@ -277,14 +321,21 @@ impl Session {
         self.steps.attachments()
     }
 
-    /// Detaches everything.
-    pub fn detach(&mut self, engine: &mut Engine) {
-        if let Some(mut explain) = self.explain.take() {
-            explain.end(engine);
-        }
-        self.end_calls(engine);
-        self.steps.detach(engine);
-        self.forget_allocations(engine);
+    /// Detaches everything; gives all of it that may still be on the target.
+    pub fn detach(&mut self, engine: &mut Engine) -> Detached {
+        let before = self.explain.as_ref().and_then(Explain::detached);
+        let before = [before, self.detached.as_ref()]
+            .map(|before| before.filter(|before| !engine.has_left(before)).cloned());
+        let detached = engine.detached_by(|engine| {
+            if let Some(mut explain) = self.explain.take() {
+                explain.end(engine);
+            }
+            self.end_calls(engine);
+            self.steps.detach(engine);
+            self.forget_allocations(engine);
+        });
+        let [of_explain, of_edits] = before;
+        detached.and(of_explain.as_ref()).and(of_edits.as_ref())
     }
 
     /// Looks no more who allocates memory.
@@ -292,6 +343,13 @@ impl Session {
         for watch in self.allocations.drain(..) {
             engine.end_allocations(watch);
         }
+    }
+
+    /// What it has detached may still be on the target when it ends.
+    fn note_detached(&mut self, engine: &Engine, detached: Detached) {
+        // What left long ago is waited for no more.
+        let earlier = self.detached.take().filter(|earlier| !engine.has_left(earlier));
+        self.detached = Some(detached.and(earlier.as_ref()));
     }
 
     /// Remembers from now on who allocates memory.

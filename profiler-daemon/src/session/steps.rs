@@ -96,21 +96,21 @@ impl Steps {
 
     /// How many probes there are, with those that count no more.
     pub fn probes_held(&self) -> usize {
-        let of_step = |step: &RunningStep| {
-            let spans = step.spans.iter().map(|spans| spans.attachment.probes().len());
-            let lines = step.lines.iter().map(|lines| lines.attachment.probes().len());
-            spans.chain(lines).sum::<usize>()
-        };
-        self.list.iter().map(of_step).sum()
+        let probes = self.all_attached().map(|attachment| attachment.probes().len());
+        probes.sum()
+    }
+
+    /// All that was attached, be it off the target by now.
+    pub fn all_attached(&self) -> impl Iterator<Item = &Attachment> {
+        self.list.iter().flat_map(|step| {
+            let spans = step.spans.iter().map(|spans| &spans.attachment);
+            spans.chain(step.lines.iter().map(|lines| &lines.attachment))
+        })
     }
 
     /// Whether there are probes in the code of its processes, beside those of the kernel's places.
     pub fn probes_code(&self) -> bool {
-        self.list.iter().any(|step| {
-            let spans = step.spans.iter().map(|spans| &spans.attachment);
-            let mut all = spans.chain(step.lines.iter().map(|lines| &lines.attachment));
-            all.any(Attachment::is_attached)
-        })
+        self.all_attached().any(Attachment::is_attached)
     }
 
     /// How many times something is attached.

@@ -285,6 +285,70 @@ fn nothing_is_seen_of_a_program_with_more_rights() {
     }
 }
 
+/// Sessions whose probes, perf events, are closed by turns with those of another: a tenth of a second each.
+const BEFORE: usize = 12;
+
+/// Root looks at a process, from before a user's probes are being taken off it or from then on, which the user may look at no more when
+/// they are not off yet.
+fn be_looked_at_no_more(is_root_first: bool) {
+    let service = Service::start_by_perf();
+    let programs = Programs::new("becomes-beside");
+    let mut target = start(&programs.own(), "undumpable", &programs.own());
+    let pid = target.pid();
+    let mut many = Fixture::start("many_2000", &[]);
+    many.say("go");
+    let before = (0..BEFORE).map(|number| service.attach(many.pid(), &format!("many_{number:04}")).unwrap());
+    let before: Vec<SessionInfo> = before.collect();
+    let traced = Traced::start_for(&service, USER, vec![pid], "a64l", &["$rdi"]);
+    let as_root = || {
+        let of_root = service.attach(pid, "").unwrap();
+        let flame = service.watch_flame(&of_root);
+        (of_root, flame)
+    };
+    let first = is_root_first.then(as_root);
+    target.say("go");
+    assert_eq!(target.line(), format!("own {OWN_CALLS}"));
+    let end = |name: String| {
+        let (handle, ended) = (service.handle.clone(), name.clone());
+        let ending = service
+            .runtime
+            .spawn(async move { handle.end(ROOT, ended).await });
+        let is_listed = || {
+            let listed = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+            listed.iter().any(|session| session.name == name)
+        };
+        while is_listed() {
+            std::thread::yield_now();
+        }
+        ending
+    };
+    let before: Vec<_> = before.into_iter().map(|session| end(session.name)).collect();
+    let own = end(traced.session.name.clone());
+    let (of_root, _flame) = first.unwrap_or_else(as_root);
+    target.say("become");
+    let line = target.line();
+    assert!(line.starts_with("became "), "{line}");
+    println!(
+        "its probes were off when it had become another: {}",
+        own.is_finished()
+    );
+    for ended in before.into_iter().chain([own]) {
+        service.runtime.block_on(ended).unwrap().unwrap();
+    }
+    let (hits, _) = traced.ended();
+    assert_eq!(hits.len(), OWN_CALLS);
+    service.end(&of_root);
+    assert_eq!(target.finish().status, Some(0));
+    many.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn probes_that_are_still_being_taken_off_see_nothing_of_a_process_that_may_be_looked_at_no_more() {
+    be_looked_at_no_more(true);
+    be_looked_at_no_more(false);
+}
+
 /// Calls of the fixture before a change of a right, and after it, and how many rights it changes.
 const CALLS_OF_RIGHT: u64 = 10;
 const RIGHTS: u64 = 8;

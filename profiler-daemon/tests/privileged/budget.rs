@@ -72,7 +72,7 @@ fn a_function_that_costs_too_much_is_let_go_of_and_the_run_says_why() {
         reason.ends_with("of the target's CPU time, over the budget of 3%"),
         "{reason}"
     );
-    assert_eq!(bpf::changed_code(target.pid()), 0, "breakpoints are left");
+    bpf::wait_until_unchanged(target.pid());
     let truth = target.end()["step_hot"];
     assert!(truth.calls > ended(function(&last, "step_hot")));
 }
@@ -341,7 +341,7 @@ fn an_edit_that_costs_too_much_can_be_taken_back() {
             .any(|function| function.taken_off.is_some())
     });
     assert_eq!(picture.lost.get("over_budget"), Some(&1));
-    assert_eq!(bpf::changed_code(target.pid()), 0, "breakpoints are left");
+    bpf::wait_until_unchanged(target.pid());
     edit(ScopeEdit::Undo(1));
     let picture = until(&service, &session, |picture| {
         picture.functions.iter().any(|function| ended(function) >= 20)

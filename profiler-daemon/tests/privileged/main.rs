@@ -17,6 +17,7 @@ mod costs;
 mod counts;
 mod cycles;
 mod disk;
+mod endings;
 mod estimate;
 mod explain;
 mod flame_waits;

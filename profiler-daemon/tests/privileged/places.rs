@@ -42,7 +42,7 @@ pub fn finish(target: &mut Fixture) -> Made {
 
 /// A session that records everything.
 pub struct Traced {
-    session: SessionInfo,
+    pub session: SessionInfo,
     batches: mpsc::Receiver<TraceBatch>,
 }
 

@@ -41,7 +41,7 @@ use super::{
     symbols::NamedWait,
     trace::TracedValue,
 };
-use crate::kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
+use crate::kernel::{Attachment, Detached, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
 use profiler_aggregate::{
     explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
     histogram::Histogram,
@@ -249,6 +249,8 @@ pub struct Explain {
     /// The functions' own probes.
     probes: HashMap<ProbeId, FunctionKey>,
     turn: Turn,
+    /// What the turn before has detached.
+    leaving: Option<Detached>,
     /// The place that the next turn begins with.
     next_place: usize,
     /// The round of calls of which only the values are known.
@@ -295,6 +297,7 @@ impl Explain {
             looked_at,
             probes,
             turn: Turn::default(),
+            leaving: None,
             next_place: 0,
             bare_round,
             inside: HashMap::new(),
@@ -319,6 +322,30 @@ impl Explain {
         returns.map(|file| file.pid)
     }
 
+    /// What it has attached.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.turn.attachments.iter()
+    }
+
+    /// What it has detached that may still be on the target.
+    pub fn detached(&self) -> Option<&Detached> {
+        self.leaving.as_ref()
+    }
+
+    /// Takes the probes of its turn off the target; what they have counted stays.
+    pub fn quiesce(&mut self, engine: &mut Engine) {
+        for attachment in &mut self.turn.attachments {
+            engine.quiesce(attachment);
+        }
+    }
+
+    /// Takes the probes of its turn off the target at once: they are not safe any more.
+    pub fn take_off_now(&mut self, engine: &mut Engine) {
+        for attachment in &mut self.turn.attachments {
+            engine.silence_now(attachment, monotonic_ns);
+        }
+    }
+
     /// Takes everything off the target.
     pub fn end(&mut self, engine: &mut Engine) {
         for probe in self.probes.keys() {
@@ -338,9 +365,11 @@ impl Explain {
             .max(self.turn.attach_ns.saturating_mul(TURNS_OF_ATTACHING))
             .clamp(TURN_NS, MAX_TURN_NS);
         let since_ns = self.turn.since_ns.unwrap_or(0);
-        let is_time = now_ns.saturating_sub(since_ns) >= turn_ns;
+        // What the turn before held is given back by then.
+        let has_left = self.leaving.as_ref().is_none_or(|before| engine.has_left(before));
+        let is_time = now_ns.saturating_sub(since_ns) >= turn_ns && has_left;
         if is_time {
-            self.end_turn(engine);
+            self.leaving = Some(engine.detached_by(|engine| self.end_turn(engine)));
             self.next_turn(engine);
         }
         is_time
@@ -442,10 +471,19 @@ impl Explain {
         turn.attach_ns = now_ns.saturating_sub(began_ns);
         turn.since_ns = Some(now_ns);
         self.turn = turn;
-        self.next_place += chosen.len();
-        if let Err(error) = attached {
+        let failed = attached.err();
+        if let Some(error) = &failed {
             tracing::warn!(%error, "not everything is looked at");
-            self.end_turn(engine);
+            let detached = engine.detached_by(|engine| self.end_turn(engine));
+            let before = self.leaving.take().filter(|before| !engine.has_left(before));
+            self.leaving = Some(detached.and(before.as_ref()));
+            if error.is_of_room() && before.is_some() {
+                // There is room again once these have left: they are tried again then.
+                return;
+            }
+        }
+        self.next_place += chosen.len();
+        if let Some(error) = failed {
             let reason = error.to_string();
             self.leave_out(|number, _| chosen.contains(&number).then(|| reason.clone()));
         }

@@ -2,20 +2,21 @@
 
 use std::collections::HashSet;
 
-use profiler_target::Process;
-use profiler_target::TargetError;
+use profiler_common::admission::ProcessState;
+use profiler_target::{Process, Standing, TargetError};
 
-use super::Owner;
+use super::{Owner, over::Detaching};
 use crate::session::{
     admissions::Changed,
+    authorize::authorize,
     command::Caller,
     cost::monotonic_ns,
     ending::Ending,
-    error::SessionError,
+    error::{Reason, SessionError},
     measure::Measuring,
     name::SessionName,
     prepare::Prepared,
-    refusal::target_refusal,
+    refusal::{kernel_refusal, target_refusal},
     state::{Closed, Session},
 };
 
@@ -27,6 +28,7 @@ impl Owner {
         let wanted: HashSet<u32> = self
             .sessions
             .values()
+            .chain(self.detaching.iter().map(Detaching::session))
             .flat_map(Session::pids)
             .chain(measured)
             .collect();
@@ -40,6 +42,25 @@ impl Owner {
     /// Processes that have changed since others began to look at them are taken from those who may look at them no more.
     pub(super) fn admit(&mut self, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
         self.look_at_changed(pids);
+        let running = self.running()?;
+        let states = running
+            .engine
+            .look_at(pids)
+            .map_err(|error| kernel_refusal(&error))?;
+        if let Some(state) = states.iter().find(|state| self.is_still_probed(state)) {
+            let pid = state.tgid;
+            let message =
+                format!("probes of another user's session are being taken off process {pid}: try again");
+            return Err(SessionError::new(Reason::TargetGone, message));
+        }
+        for state in &states {
+            // It may be known of a session that has ended, as what it was then.
+            if self.is_seen_by_nobody(state.tgid) {
+                let running = self.running()?;
+                let renewed = running.admissions.renew(&mut running.engine, state);
+                renewed.map_err(|error| kernel_refusal(&error))?;
+            }
+        }
         let running = self.running()?;
         running.admissions.admit(&mut running.engine, caller, pids)
     }
@@ -77,11 +98,35 @@ impl Owner {
         }
         self.take_from(closed);
         for change in &changed {
-            self.admit_anew(change);
+            if change.now.is_some_and(|now| self.is_still_probed(&now)) {
+                if let Some(running) = &mut self.running {
+                    running.admissions.look_again(change.pid, now_ns);
+                }
+            } else {
+                self.admit_anew(change);
+            }
         }
         if !asked.is_empty() {
             self.settle_admissions();
         }
+    }
+
+    /// Whether nobody looks at a process but sessions that have ended.
+    fn is_seen_by_nobody(&self, pid: u32) -> bool {
+        let running = self.running.as_ref();
+        let is_measured = running.is_some_and(|running| running.measuring_callers(pid).next().is_some());
+        !is_measured && !self.sessions.values().any(|session| session.looks_at(pid))
+    }
+
+    /// Whether probes are being taken off a process for somebody who may not look at it as it is now: until they are off, nobody looks at
+    /// it, as programs know one answer for all.
+    fn is_still_probed(&self, state: &ProcessState) -> bool {
+        let detaching = self.detaching.iter().map(Detaching::session);
+        let mut sessions = self.sessions.values().chain(detaching);
+        sessions.any(|session| {
+            session.may_run_on(state.tgid)
+                && authorize(session.owner(), state.tgid, &Standing::from(state)).is_err()
+        })
     }
 
     /// Takes processes from sessions, by their names.
@@ -110,8 +155,14 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         let pid = change.pid;
         let looking = self.sessions.values().filter(|session| session.looks_at(pid));
+        let detaching = self.detaching.iter().map(Detaching::session);
         let owners: Vec<Caller> = looking
             .map(Session::owner)
+            .chain(
+                detaching
+                    .filter(|session| session.may_run_on(pid))
+                    .map(Session::owner),
+            )
             .chain(running.measuring_callers(pid))
             .collect();
         // One that has ended is its sessions' to notice.

@@ -2,10 +2,13 @@
 
 use profiler_scope::Step;
 
-use super::Owner;
+use super::{
+    Owner,
+    over::{Detaching, Over},
+};
 use crate::session::{
     authorize::authorize_steps,
-    command::Caller,
+    command::{Caller, Reply},
     cost::monotonic_ns,
     ending::Ending,
     error::{Reason, SessionError},
@@ -16,6 +19,7 @@ use crate::session::{
     probed_code::ChangedCode,
     quotas::{Held, Quotas},
     refusal::kernel_refusal,
+    running::answer,
     state::{Session, Terms},
 };
 
@@ -24,6 +28,13 @@ const MAX_NAMING_USERS: usize = 1024;
 
 /// Why a session ends that cannot go on without return probes.
 const BESIDE_RETURNS: &str = "newly mapped code makes return probes unsafe";
+
+/// An edit that is answered once all its probes are attached.
+pub struct Edited {
+    name: SessionName,
+    info: SessionInfo,
+    reply: Reply<SessionInfo>,
+}
 
 impl Owner {
     pub(super) fn attach(
@@ -80,6 +91,7 @@ impl Owner {
             }
         };
         running.set_costs(&mut session);
+        session.preparation = running.preparations;
         session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info(caller);
         let reads = session.reads();
@@ -104,7 +116,10 @@ impl Owner {
         more: Held,
     ) -> Result<(), SessionError> {
         let quotas = Quotas::of(self.config.max_sessions);
-        let others = self.sessions.values();
+        // Those that have ended hold what they had until they are over.
+        let ended = self.detaching.iter().map(Detaching::session);
+        let ended = ended.chain(self.over.iter().map(Over::session));
+        let others = self.sessions.values().chain(ended);
         let others = others.filter(|session| Some(&session.name) != instead_of);
         let held = others.map(|session| (session.owner(), session.held()));
         quotas.admit(owner, held, more)
@@ -171,6 +186,59 @@ impl Owner {
         Ok(info)
     }
 
+    /// Answers an edit of a session: once all its probes are attached, where some wait for others to be closed.
+    pub(super) fn answer_attached(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        edited: Result<SessionInfo, SessionError>,
+        reply: Reply<SessionInfo>,
+    ) {
+        let name = SessionName::meant_by(caller, name);
+        let session = self.sessions.get(&name);
+        match edited {
+            Ok(info) if session.is_some_and(Session::is_awaited) => {
+                self.edited.push(Edited { name, info, reply });
+            }
+            edited => answer(reply, edited),
+        }
+    }
+
+    /// Attaches what waited for other probes to be closed, where these are, and answers those who wait for that.
+    pub(super) fn attach_again(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let mut over = Vec::new();
+        for (name, session) in self
+            .sessions
+            .iter_mut()
+            .filter(|(_, session)| session.is_awaited())
+        {
+            if let Err(reason) = session.attach_again(&mut running.engine) {
+                over.push((name.clone(), reason));
+            }
+        }
+        let sessions = &self.sessions;
+        let is_attached = |edited: &mut Edited| {
+            let session = sessions.get(&edited.name);
+            session.is_some_and(|session| !session.is_awaited())
+                && !over.iter().any(|(name, _)| *name == edited.name)
+        };
+        for Edited { info, reply, .. } in self.edited.extract_if(.., is_attached) {
+            answer(reply, Ok(info));
+        }
+        for (name, reason) in over {
+            self.end_session(&name, &Ending::other(reason));
+        }
+    }
+
+    /// Answers edits of a session that has ended before their probes were attached.
+    pub(super) fn refuse_edits_of(&mut self, name: &SessionName, ending: &Ending) {
+        for Edited { reply, .. } in self.edited.extract_if(.., |edited| edited.name == *name) {
+            let message = format!("the session has ended: {ending}");
+            answer(reply, Err(SessionError::new(Reason::SessionNotFound, message)));
+        }
+    }
+
     /// Takes probes off whose code the target has changed. Where a step has nothing left to look at, the session ends.
     pub(super) fn take_off_changed(
         &mut self,
@@ -196,6 +264,11 @@ impl Owner {
         revision: u64,
         anew: PlannedAnew,
     ) -> Result<(), SessionError> {
+        if self.session(caller, name)?.is_awaited() {
+            // Else what is attached instead would be seen to begin behind what it is around.
+            self.session(caller, name)?.wait_until_settled();
+            self.attach_again();
+        }
         let session = self.session(caller, name)?;
         if session.revision() != revision {
             // It is planned anew for what was attached meanwhile.
@@ -208,7 +281,7 @@ impl Owner {
         let name = session.name.clone();
         if session.explains() {
             // Its calls are those of the probes that it began with.
-            self.end_session(&name, &Ending::other(BESIDE_RETURNS));
+            self.end_beside_returns(&name, BESIDE_RETURNS);
             return Ok(());
         }
         let prepared = match anew.prepared {
@@ -218,7 +291,7 @@ impl Owner {
                     "{BESIDE_RETURNS}, and no other probes were found: {}",
                     error.message
                 );
-                self.end_session(&name, &Ending::other(reason));
+                self.end_beside_returns(&name, &reason);
                 return Ok(());
             }
         };
@@ -235,13 +308,19 @@ impl Owner {
         );
         match given_up {
             Ok(()) => tracing::info!(target: "audit", session = %name, "return probes given up"),
-            Err(error) => self.end_session(
-                &name,
-                &Ending::other(format!(
-                    "{BESIDE_RETURNS}, and other probes were refused: {error}"
-                )),
-            ),
+            Err(error) => {
+                let reason = format!("{BESIDE_RETURNS}, and other probes were refused: {error}");
+                self.end_beside_returns(&name, &reason);
+            }
         }
         Ok(())
+    }
+
+    /// Ends a session whose return probes are not safe any more, which go first.
+    fn end_beside_returns(&mut self, name: &SessionName, reason: &str) {
+        if let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) {
+            session.take_returns_off(&mut running.engine);
+        }
+        self.end_session(name, &Ending::other(reason));
     }
 }

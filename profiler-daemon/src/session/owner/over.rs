@@ -1,33 +1,50 @@
 //! How a session ends, and its watchers get their last pictures.
 //!
-//! Its probes go at once, and what it has recorded goes to the thread that names stacks. The last pictures are made when that has come
-//! back, which nobody else waits for: the thread may be reading a large file.
+//! ```text
+//! end_session ──▶ Detaching ── links are closed ──▶ Over ── records have names ──▶ last pictures ── slots are free ──▶ answer
+//! ```
+//!
+//! Its probes go at once, but the kernel takes its time to close their links. What it has recorded until then goes to the thread that
+//! names stacks, which may be reading a large file. Nobody else waits for either.
 
 use std::sync::Arc;
 
-use super::Owner;
+use super::{Owner, Steps};
 use crate::{
-    kernel::{AttachKind, OffCpu},
+    kernel::{AttachKind, OffCpu, StillOff},
     session::{
         command::Reply,
         cost::monotonic_ns,
         ending::Ending,
         memory,
         name::SessionName,
-        pace::TICK_NS,
-        running::answer,
+        running::Running,
         state::{Closed, Session},
         symbols::NamedBatch,
     },
 };
 
-/// The owner waits so long for names itself: they are nearly always there by then, and the session is over when that is answered.
-const AT_ONCE_NS: u64 = 20_000_000;
-
 /// Longest time that a session waits for the names of what it has recorded; what is not named by then is shown as lost.
 const MAX_WAIT_NS: u64 = 15_000_000_000;
 
-/// A session that has ended, and whose last records are being named.
+/// What is named is given to sessions for so long at once.
+const HANDED_OVER_NS: u64 = 10_000_000;
+
+/// A session that has ended, and whose probes are being taken off the target.
+pub struct Detaching {
+    session: Session,
+    ending: Ending,
+    /// Since when.
+    since_ns: u64,
+    /// All are taken off at once, as one link: they count until its turn comes.
+    is_one: bool,
+    /// What its threads did off the CPU when it ended.
+    still_off: Vec<StillOff>,
+    /// Who waits for its end, if somebody does.
+    reply: Option<Reply<()>>,
+}
+
+/// A session whose probes are off the target, and whose last records are being named.
 pub struct Over {
     session: Session,
     ending: Ending,
@@ -39,7 +56,6 @@ pub struct Over {
     awaited: usize,
     /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
     last: usize,
-    /// Who waits for its end, if somebody does.
     reply: Option<Reply<()>>,
 }
 
@@ -48,9 +64,16 @@ impl Over {
         self.awaited == 0 || now_ns >= self.since_ns + MAX_WAIT_NS
     }
 
-    /// Whether others went on before it was over.
-    fn is_late(&self, now_ns: u64) -> bool {
-        now_ns > self.since_ns + 2 * AT_ONCE_NS
+    /// The session, which holds its slots still.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Detaching {
+    /// The session, whose probes may still count.
+    pub fn session(&self) -> &Session {
+        &self.session
     }
 }
 
@@ -67,12 +90,14 @@ impl Owner {
         ending: &Ending,
         reply: Option<Reply<()>>,
     ) {
-        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
+        let Some(mut session) = self.sessions.remove(name) else {
             return;
         };
         Self::note_ended(&mut self.ended, name, &session, ending);
-        let sessions = self.sessions.values().chain([&session]);
-        running.wanted = sessions.map(Session::wanted).collect();
+        self.refuse_edits_of(name, ending);
+        self.want_records(&[&session]);
+        let mut steps = Steps::begin();
+        let Some(running) = &mut self.running else { return };
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
             // The iterator finds room for its stacks.
@@ -81,53 +106,138 @@ impl Owner {
         } else {
             Vec::new()
         };
-        let still_off_ns = monotonic_ns();
-        // The clocks stand still until the last samples are counted; other sessions' go on below.
+        // The clocks stand still for its last sample; other sessions' go on below.
         if session.samples()
             && let Err(error) = running.engine.pause()
         {
             tracing::warn!(%error, "the sampler could not be stopped");
         }
+        steps.end("end_sampling");
         session.stop_events();
-        // What is counted from here on would be shown nowhere.
-        let closing_ns = monotonic_ns();
+        let since_ns = monotonic_ns();
+        session.end_samples(since_ns);
         session.quiesce(&mut running.engine);
+        steps.end("end_probes");
+        if session.watches_calls() {
+            running.end_turn(since_ns);
+            running.take_calls(self.sessions.values_mut().chain([&mut session]), since_ns);
+            session.stop_calls(&running.engine);
+        }
+        steps.end("end_system_calls");
         // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run. Of many, as perf
         // events are, each counts until its turn to be closed comes.
         let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
-        let now_ns = if is_one { closing_ns } else { monotonic_ns() };
+        self.detaching.push(Detaching {
+            session,
+            ending: ending.clone(),
+            since_ns,
+            is_one,
+            still_off,
+            reply,
+        });
+        if let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        steps.end("end_sampler_of_others");
+    }
+
+    /// Goes on with what waits for links to be closed and for names: sessions that have ended, and probes that are to be attached again.
+    pub(super) fn go_on(&mut self) {
+        self.attach_again();
+        // One at a time: others ask in between.
+        let is_settled = |detaching: &Detaching| detaching.session.is_settled();
+        if let Some(at) = self.detaching.iter().position(is_settled) {
+            let detaching = self.detaching.remove(at);
+            self.take_last(detaching);
+            // Tables for its stacks were needed until now.
+            if let Err(error) = self.settle_sampler() {
+                tracing::warn!(%error, "the sampler could not be set");
+            }
+        }
+        self.finish_over();
+        if let Some(running) = &mut self.running
+            && running.answer_left()
+        {
+            self.unload_unless_kept();
+        }
+    }
+
+    /// Unloads the engine where nobody needs it, and nobody prepares a session with what is loaded.
+    fn unload_unless_kept(&mut self) {
+        let now_ns = monotonic_ns();
+        let running = self.running.as_ref();
+        if running.is_some_and(|running| now_ns >= running.keep_until_ns) {
+            self.unload_if_idle();
+        }
+    }
+
+    /// Whether sessions are ending, or requests wait for that.
+    pub(super) fn is_ending(&self) -> bool {
+        let running = self.running.as_ref();
+        !self.detaching.is_empty() || !self.over.is_empty() || running.is_some_and(Running::has_leavers)
+    }
+
+    /// Whether a session that is ending can go on at once.
+    pub(super) fn can_go_on(&self) -> bool {
+        let now_ns = monotonic_ns();
+        self.detaching
+            .iter()
+            .any(|detaching| detaching.session.is_settled())
+            || self.over.iter().any(|over| over.is_named(now_ns))
+    }
+
+    /// Whether [`Self::go_on`] has something to go on with.
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.is_ending() || self.sessions.values().any(Session::is_awaited)
+    }
+
+    /// Takes what a session has counted and recorded, now that its probes are off the target.
+    fn take_last(&mut self, detaching: Detaching) {
+        let Detaching {
+            mut session,
+            ending,
+            since_ns,
+            is_one,
+            still_off,
+            reply,
+        } = detaching;
+        let now_ns = if is_one {
+            since_ns.saturating_add(session.delay_ns())
+        } else {
+            monotonic_ns()
+        };
+        self.want_records(&[&session]);
+        let Some(running) = &mut self.running else { return };
         session.read(&running.engine, now_ns);
-        let counts_calls = session.watches_calls();
-        if counts_calls {
-            running.end_turn(now_ns);
-        }
         running.drain_all(now_ns);
-        if counts_calls {
-            let others = self.sessions.values_mut();
-            running.take_calls(others.chain([&mut session]), now_ns);
-        }
         let before = running.symbols.under_way();
-        running.send_still_off(&still_off, &session.pids(), still_off_ns);
+        running.send_still_off(&still_off, &session.pids(), since_ns);
         let awaited = running.symbols.under_way();
         for Closed { pid, .. } in session.closed_to_owner() {
             session.lose_timelines(pid);
         }
-        session.end_buckets(&running.engine, monotonic_ns(), Some(ending));
-        let since_ns = monotonic_ns();
+        session.end_buckets(&running.engine, monotonic_ns(), Some(&ending));
         self.over.push(Over {
             session,
-            ending: ending.clone(),
+            ending,
             now_ns,
-            since_ns,
+            since_ns: monotonic_ns(),
             awaited,
             last: awaited - before,
             reply,
         });
-        self.wait_for_names(since_ns + AT_ONCE_NS);
-        if let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
-        }
-        self.finish_over();
+    }
+
+    /// Has records kept of what sessions look at: of all, of those whose probes are being taken off, and of these.
+    pub(super) fn want_records(&mut self, beside: &[&Session]) {
+        let Some(running) = &mut self.running else { return };
+        let detaching = self.detaching.iter().map(Detaching::session);
+        let sessions = self
+            .sessions
+            .values()
+            .chain(detaching)
+            .chain(beside.iter().copied());
+        running.wanted = sessions.map(Session::wanted).collect();
     }
 
     /// Waits for the names of what ended sessions have recorded.
@@ -142,16 +252,30 @@ impl Owner {
         }
     }
 
-    /// Gives all sessions what has been named.
-    fn take_named(&mut self) {
+    /// Gives all sessions what has been named. What there is no time for comes soon, when others had their turn.
+    pub(super) fn take_named(&mut self) {
+        let begin_ns = monotonic_ns();
+        // Of one that waits no longer, all is taken that there is.
+        let is_last = |over: &Over| over.awaited > 0 && over.is_named(begin_ns);
+        let until_ns = if self.over.iter().any(is_last) {
+            u64::MAX
+        } else {
+            begin_ns + HANDED_OVER_NS
+        };
+        self.has_named = false;
         while let Some(batch) = self.running.as_mut().and_then(|running| running.symbols.take()) {
             self.hand_over(&batch);
+            if monotonic_ns() >= until_ns {
+                self.has_named = true;
+                break;
+            }
         }
         let Some(running) = &mut self.running else { return };
         let dropped = running.symbols.take_dropped_hits();
         if !dropped.is_empty() {
             let over = self.over.iter_mut().map(|over| &mut over.session);
-            for session in self.sessions.values_mut().chain(over) {
+            let detaching = self.detaching.iter_mut().map(|detaching| &mut detaching.session);
+            for session in self.sessions.values_mut().chain(detaching).chain(over) {
                 session.miss(&dropped);
             }
         }
@@ -162,7 +286,8 @@ impl Owner {
         if !batch.frames.is_empty() {
             Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
         }
-        for session in self.sessions.values_mut() {
+        let detaching = self.detaching.iter_mut().map(|detaching| &mut detaching.session);
+        for session in self.sessions.values_mut().chain(detaching) {
             session.take(batch);
         }
         for over in self.over.iter_mut().filter(|over| over.awaited > 0) {
@@ -176,41 +301,26 @@ impl Owner {
     }
 
     /// Gives the watchers of sessions whose last records have names their last pictures, and takes back what these held.
-    pub(super) fn finish_over(&mut self) {
+    fn finish_over(&mut self) {
         self.take_named();
         let now_ns = monotonic_ns();
-        let named: Vec<Over> = self.over.extract_if(.., |over| over.is_named(now_ns)).collect();
-        if !named.is_empty() {
-            self.finish(named);
-        }
-        if let Some(running) = &mut self.running
-            && !self.over.is_empty()
-        {
-            running.next_tick_ns = running.next_tick_ns.min(now_ns + TICK_NS);
+        if let Some(at) = self.over.iter().position(|over| over.is_named(now_ns)) {
+            let over = self.over.remove(at);
+            self.finish(vec![over]);
         }
     }
 
     fn finish(&mut self, all: Vec<Over>) {
-        let now_ns = monotonic_ns();
-        let is_late = all.iter().any(|over| over.is_late(now_ns));
-        let replies: Vec<Reply<()>> = all.into_iter().filter_map(|over| self.show_last(over)).collect();
+        for over in all {
+            self.show_last(over);
+        }
         self.settle_admissions();
-        // Meanwhile somebody may have begun to prepare a session with what is loaded: it stays for a while then.
-        let is_kept = self
-            .running
-            .as_ref()
-            .is_some_and(|running| now_ns < running.keep_until_ns);
-        if !is_late || !is_kept {
-            self.unload_if_idle();
-        }
-        for reply in replies {
-            answer(reply, Ok(()));
-        }
+        self.unload_unless_kept();
         memory::give_back_soon();
     }
 
-    /// Gives a session's watchers their last pictures. Who waits for that.
-    fn show_last(&mut self, over: Over) -> Option<Reply<()>> {
+    /// Gives a session's watchers their last pictures, and answers who waits for its end once nothing of it is on the target.
+    fn show_last(&mut self, over: Over) {
         let Over {
             mut session,
             ending,
@@ -219,7 +329,7 @@ impl Owner {
             reply,
             ..
         } = over;
-        let running = self.running.as_mut()?;
+        let Some(running) = &mut self.running else { return };
         let mut dropped = running.symbols.dropped();
         if awaited > 0 {
             // They come too late for it.
@@ -230,9 +340,15 @@ impl Owner {
         for pid in session.pids() {
             running.symbols.forget(pid);
         }
-        session.detach(&mut running.engine);
+        let detached = session.detach(&mut running.engine);
         tracing::info!(target: "audit", session = %session.name, reason = %ending, "detached");
-        reply
+        if let Some(reply) = reply {
+            running.answer_when_left(detached, reply, ());
+        }
+        // Nobody has begun to prepare another session since this one was made.
+        if running.preparations == session.preparation {
+            running.keep_until_ns = 0;
+        }
     }
 
     /// Ends all sessions, and waits for their last pictures.
@@ -240,8 +356,19 @@ impl Owner {
         for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
             self.end_session(&name, &Ending::other(reason));
         }
+        for detaching in &self.detaching {
+            detaching.session.wait_until_settled();
+        }
+        while let Some(detaching) = self.detaching.pop() {
+            self.take_last(detaching);
+        }
         self.wait_for_names(monotonic_ns() + MAX_WAIT_NS);
         let all = std::mem::take(&mut self.over);
         self.finish(all);
+        if let Some(running) = &mut self.running {
+            running.engine.wait_for_leaving();
+            running.answer_all();
+        }
+        self.unload_if_idle();
     }
 }

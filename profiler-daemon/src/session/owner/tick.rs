@@ -1,9 +1,10 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use super::{Owner, READ_NS};
+use super::{Owner, READ_NS, Steps, over::Detaching};
 use crate::{
     kernel::{OffCpu, Times},
     session::{
+        command::Caller,
         cost::monotonic_ns,
         ending::{EndCause, Ending},
         error::SessionError,
@@ -12,6 +13,12 @@ use crate::{
         state::{ProbeCosts, Session, views::At},
     },
 };
+
+/// Pictures are given out for so long at once.
+const SHOWN_NS: u64 = 10_000_000;
+
+/// What is shown is of no time longer ago.
+const STALE_NS: u64 = 20_000_000;
 
 impl Owner {
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
@@ -24,7 +31,9 @@ impl Owner {
         let watched = !pids.is_empty();
         let now_ns = monotonic_ns();
         running.expected.retain(|process| now_ns < process.until_ns);
-        let taken = self.sessions.values().filter(|session| session.takes_stacks());
+        let detaching = self.detaching.iter().map(Detaching::session);
+        let taken = self.sessions.values().chain(detaching);
+        let taken = taken.filter(|session| session.takes_stacks());
         let expected = running.expected.iter().map(|process| process.pid);
         let followed: Vec<u32> = taken
             .flat_map(Session::pids)
@@ -61,6 +70,7 @@ impl Owner {
     }
 
     pub(super) fn tick(&mut self, now_ns: u64) {
+        let mut steps = Steps::begin();
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = running.tick_after(self.sessions.values(), now_ns);
         self.ask_about_counted(now_ns);
@@ -71,12 +81,15 @@ impl Owner {
                 running.next_tick_ns = running.next_tick_ns.min(next_ns);
             }
         }
-        running.wanted = self.sessions.values().map(Session::wanted).collect();
+        self.want_records(&[]);
+        let Some(running) = &mut self.running else { return };
         if running.drain(now_ns) {
             running.next_tick_ns = now_ns;
         }
         let new_tables = running.following.tick(now_ns);
-        self.finish_over();
+        steps.end("records");
+        self.go_on();
+        steps.end("names_and_ends");
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
@@ -84,6 +97,7 @@ impl Owner {
             tracing::warn!(%error, "the sampler could not be set");
         }
         self.keep_to_budgets(now_ns);
+        steps.end("processes_and_budgets");
         let Some(running) = &mut self.running else { return };
         running.open(now_ns);
         running.end_measuring(now_ns);
@@ -93,18 +107,60 @@ impl Owner {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
         }
-        let Some(running) = &mut self.running else { return };
-        for session in self.sessions.values_mut() {
+        steps.end("readings");
+        self.to_show = self.sessions.keys().cloned().collect();
+        self.shown_ns = now_ns;
+    }
+
+    /// Gives out what is due of some sessions since the last tick; others ask in between.
+    pub(super) fn show_some(&mut self) {
+        let begin_ns = monotonic_ns();
+        if begin_ns.saturating_sub(self.shown_ns) > STALE_NS {
+            // Something took long meanwhile: what is shown is of now, with the records until then.
+            if let Some(running) = &mut self.running {
+                running.drain(begin_ns);
+            }
+            self.take_named();
+            self.shown_ns = begin_ns;
+        }
+        while let Some(name) = self.to_show.pop_front() {
+            self.show(&name);
+            if monotonic_ns().saturating_sub(begin_ns) > SHOWN_NS {
+                break;
+            }
+        }
+        if let Some(running) = &mut self.running
+            && self.to_show.is_empty()
+        {
+            // However long all that took: between ticks, commands have their time.
+            running.next_tick_ns = running.next_tick_ns.max(monotonic_ns());
+        }
+    }
+
+    /// Gives out what is still to be shown of a session, before a caller changes it.
+    pub(super) fn show_before(&mut self, caller: Caller, name: &str) {
+        let meant = SessionName::meant_by(caller, name);
+        let Some(at) = self.to_show.iter().position(|name| *name == meant) else {
+            return;
+        };
+        if self.session(caller, name).is_ok() {
+            self.to_show.remove(at);
+            self.show(&meant);
+        }
+    }
+
+    fn show(&mut self, name: &SessionName) {
+        let mut steps = Steps::begin();
+        if let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) {
             session.publish(
                 &running.engine,
                 &running.frames,
                 running.symbols.dropped(),
-                now_ns,
+                self.shown_ns,
                 None,
             );
+            steps.end("pictures");
         }
-        // However long all that took: between ticks, commands have their time.
-        running.next_tick_ns = running.next_tick_ns.max(monotonic_ns());
     }
 
     /// Takes off targets what costs them more than is allowed.

@@ -54,7 +54,7 @@ impl Owner {
         }
         self.sessions.insert(name.clone(), session);
         // The session may end before the next tick, and what the ring buffer holds then is for this stream too.
-        running.wanted = self.sessions.values().map(Session::wanted).collect();
+        self.want_records(&[]);
         stream
     }
 

@@ -45,16 +45,7 @@ mod taken;
 mod waiting;
 mod waits;
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io,
-    path::Path,
-    sync::{
-        Arc,
-        mpsc::{self, Receiver},
-    },
-};
+use std::{collections::BTreeMap, fs::File, io, path::Path, sync::Arc};
 
 use profiler_recording::{Cut, MAX_CHUNKS};
 use profiler_scope::Scope;
@@ -70,9 +61,10 @@ use self::{
     question::Question,
 };
 use super::{
-    Handle, Library, MAX_QUEUED, Turns,
+    Handle, Library, Turns,
     command::{Command, Editable, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
+    inbox::{Inbox, inbox},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     refusal::scope_refusal,
     running::answer,
@@ -163,7 +155,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
 }
 
 fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {
-    let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    let (commands, inbox) = inbox();
     let player = Player {
         recording,
         before,
@@ -234,7 +226,7 @@ pub struct Player {
     recording: Recording,
     /// What it is compared with.
     before: Option<Recording>,
-    inbox: Receiver<Command>,
+    inbox: Inbox<Command>,
     sessions: BTreeMap<String, Replayed>,
     names_made: u64,
     /// The flame graphs that were asked for last, the latest last.
@@ -718,7 +710,7 @@ impl Handle {
         time: RecordedTime,
         before: Option<RecordedTime>,
     ) -> Result<SessionInfo, SessionError> {
-        self.ask(|reply| Command::Replay {
+        self.ask(terms.owner, |reply| Command::Replay {
             name,
             terms,
             scope,

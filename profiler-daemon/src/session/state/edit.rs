@@ -116,8 +116,13 @@ impl Session {
         } = prepared;
         let (nesting, asks) = (self.nesting(), self.asked());
         let before: HashSet<_> = self.probes().collect();
-        self.steps
-            .replace(engine, steps, self.capture.is_some(), self.ages, now_ns)?;
+        let (records, ages) = (self.capture.is_some(), self.ages);
+        let mut replaced = Ok(());
+        let detached = engine.detached_by(|engine| {
+            replaced = self.steps.replace(engine, steps, records, ages, now_ns);
+        });
+        self.note_detached(engine, detached);
+        replaced?;
         if self.processes.is_empty() {
             self.processes = processes;
         }
@@ -162,10 +167,20 @@ impl Session {
         Ok(())
     }
 
+    /// Takes its return probes off the target at once: it ends, as they are not safe any more.
+    pub fn take_returns_off(&mut self, engine: &mut Engine) {
+        self.steps.take_returns_off(engine);
+        if let Some(explain) = &mut self.explain {
+            explain.take_off_now(engine);
+        }
+    }
+
     /// Says which code its probes are in.
     pub(super) fn tell_code(&self) {
         let pids = self.pids();
-        let codes = self.steps.iter().flat_map(RunningStep::code);
+        // Of what is to be attached again, it is not known which breakpoints are there.
+        let steps = self.steps.iter().filter(|_| !self.is_awaited());
+        let codes = steps.flat_map(RunningStep::code);
         self.codes.set(codes.filter(|code| pids.contains(&code.pid)));
     }
 

@@ -240,11 +240,7 @@ impl Session {
         // Others are attached anew meanwhile.
         self.codes.set(std::iter::empty());
         for (number, functions) in verdict.functions {
-            if let Err(error) = self.steps.take_off(engine, number, &functions) {
-                return Some(format!(
-                    "{reason}; the other probes could not be attached again: {error}"
-                ));
-            }
+            self.steps.take_off(engine, number, &functions);
         }
         for (number, why) in verdict.steps {
             self.steps.take_off_step(engine, number, why);
@@ -255,11 +251,27 @@ impl Session {
             explain.take_off(engine, &verdict.explained);
         }
         if let Some(reason) = verdict.allocators {
-            self.forget_allocations(engine);
+            let detached = engine.detached_by(|engine| self.forget_allocations(engine));
+            self.note_detached(engine, detached);
             self.allocations_off = Some(taken_off(ALLOCATIONS, &reason));
         }
         self.tell_code();
         None
+    }
+
+    /// Whether probes of it are to be attached again, once others are closed.
+    pub fn is_awaited(&self) -> bool {
+        self.steps.are_awaited()
+    }
+
+    /// Attaches what is to be attached again, as soon as that can be done. Why the session has to end, where it cannot be done.
+    pub fn attach_again(&mut self, engine: &mut Engine) -> Result<(), String> {
+        match self.steps.attach_again(engine) {
+            Ok(true) => self.tell_code(),
+            Ok(false) => {}
+            Err(error) => return Err(format!("probes could not be attached again: {error}")),
+        }
+        Ok(())
     }
 
     /// How many functions and lines were taken off the target as they cost too much.

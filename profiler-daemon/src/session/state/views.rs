@@ -274,7 +274,7 @@ impl<V: View> Request for Asked<V> {
 impl Handle {
     /// Opens a view of a session; dropping the stream ends it.
     async fn watch<V: View>(&self, caller: Caller, name: String, view: V) -> Result<V::Stream, SessionError> {
-        self.ask(|reply| Command::Watch {
+        self.ask(caller, |reply| Command::Watch {
             caller,
             name,
             request: Box::new(Asked { view, reply }),

@@ -85,7 +85,8 @@ impl Steps {
             }
         }
         let kept = kept.min(self.list.len());
-        late.let_pass(engine, &mut self.list[..kept])
+        late.let_pass(engine, &mut self.list[..kept]);
+        Ok(())
     }
 }
 

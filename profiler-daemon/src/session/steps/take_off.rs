@@ -11,7 +11,7 @@ use profiler_target::Process;
 use super::{
     super::{cost::monotonic_ns, functions::Function, prepare::PreparedStep, probe_order::Late},
     Steps,
-    running::AttachedSpans,
+    running::{AttachedSpans, RunningStep},
 };
 use crate::kernel::{Attachment, Engine, KernelError};
 
@@ -80,7 +80,7 @@ impl Steps {
                 no_returns_in.contains(&spans.attachment.pid()) && spans.has_returns()
             };
             for spans in step.spans.iter_mut().filter(is_unsafe) {
-                engine.silence(&mut spans.attachment, monotonic_ns);
+                engine.silence_now(&mut spans.attachment, monotonic_ns);
                 for probe in spans.attachment.probes() {
                     step.functions.give_up(*probe);
                 }
@@ -89,6 +89,15 @@ impl Steps {
             }
         }
         self.has_given_up()
+    }
+
+    /// Takes all return probes off the target at once, with all else of their files, before all else is done.
+    pub fn take_returns_off(&mut self, engine: &mut Engine) {
+        for step in &mut self.list {
+            for spans in step.spans.iter_mut().filter(|spans| spans.has_returns()) {
+                engine.silence_now(&mut spans.attachment, monotonic_ns);
+            }
+        }
     }
 
     /// Takes all probes of a step off the target; what they have counted stays.
@@ -102,18 +111,11 @@ impl Steps {
         }
     }
 
-    /// Takes functions of a step off the target, by their numbers, each for a reason; what they have counted stays.
-    ///
-    /// # Errors
-    /// Where the kernel refuses to attach the others of their files anew.
-    pub fn take_off(
-        &mut self,
-        engine: &mut Engine,
-        number: usize,
-        reasons: &HashMap<u32, TakenOff>,
-    ) -> Result<(), KernelError> {
+    /// Takes functions of a step off the target, by their numbers, each for a reason; what they have counted stays. Others of their files
+    /// may have to be [attached again](Self::attach_again).
+    pub fn take_off(&mut self, engine: &mut Engine, number: usize, reasons: &HashMap<u32, TakenOff>) {
         let Some(step) = self.list.get_mut(number) else {
-            return Ok(());
+            return;
         };
         let mut late = Late::default();
         for function in step.functions.iter_mut() {
@@ -134,12 +136,31 @@ impl Steps {
                 engine.silence(&mut spans.attachment, monotonic_ns);
                 continue;
             }
-            let attached_anew = engine.take_off(&mut spans.attachment, &gone)?;
+            let attached_anew = engine.take_off(&mut spans.attachment, &gone);
             engine.leave_unended(gone, monotonic_ns());
             if attached_anew {
                 late.add(number, &spans.attachment);
             }
         }
-        late.let_pass(engine, &mut self.list)
+        late.let_pass(engine, &mut self.list);
+    }
+
+    /// Whether probes are to be attached again, once others are closed.
+    pub fn are_awaited(&self) -> bool {
+        self.all_attached().any(Attachment::is_awaited)
+    }
+
+    /// Attaches what is to be attached again, as soon as that can be done: ends first, then beginnings and lines from the innermost step to
+    /// the outermost. Whether it was done.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what it has taken before.
+    pub fn attach_again(&mut self, engine: &mut Engine) -> Result<bool, KernelError> {
+        let all = self.list.iter_mut().flat_map(RunningStep::attachments_mut);
+        let mut awaited: Vec<&mut Attachment> = all.filter(|attachment| attachment.is_awaited()).collect();
+        if awaited.is_empty() {
+            return Ok(false);
+        }
+        engine.attach_again(&mut awaited, |pid| Process::open(pid).is_ok())
     }
 }

@@ -208,6 +208,13 @@ impl Session {
         Ok(())
     }
 
+    /// Has no more system calls counted, and keeps what was.
+    pub fn stop_calls(&self, engine: &Engine) {
+        if let Some(calls) = &self.calls {
+            engine.remove_call_view(calls.gate());
+        }
+    }
+
     /// Ends the look at system calls.
     pub(in super::super) fn end_calls(&mut self, engine: &mut Engine) {
         let Some(calls) = self.calls.take() else { return };
