@@ -790,7 +790,7 @@ impl Engine {
         }
     }
 
-    /// The same, and waits until they are off the target, as long as that is of use.
+    /// As [`Self::detach`], and waits until they are off the target, as long as that is of use.
     pub fn detach_and_wait(&mut self, mut attachment: Attachment) {
         self.quiesce(&mut attachment);
         attachment.wait_until_settled();
