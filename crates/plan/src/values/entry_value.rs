@@ -275,7 +275,7 @@ impl<'a> DebugFile<'a> {
 
     /// The entry that says first what one is an instance of, as an offset into `.debug_info`: where a program is linked with what
     /// was compiled to an intermediate form, there are several from one to the next.
-    fn declared_first(&self, entry: &Entry<'a>) -> Result<usize, Refusal> {
+    pub(super) fn declared_first(&self, entry: &Entry<'a>) -> Result<usize, Refusal> {
         let mut at = entry.clone();
         for _ in 0..MAX_ORIGINS {
             match self.origin(&at)? {

@@ -65,6 +65,21 @@ impl<'a> DebugFile<'a> {
         Ok(found.map(|(_, variable)| variable))
     }
 
+    /// Variables, with a parameter that is described several times taken by its first description. Of a copy that GCC makes for
+    /// a constant, but cannot leave the parameter out of (it has an ellipsis), it describes where callers put the parameter,
+    /// and after all parameters the constant.
+    fn first_descriptions(&self, variables: Vec<Entry<'a>>) -> Result<Vec<Entry<'a>>, Refusal> {
+        let mut described = HashSet::new();
+        let mut kept = Vec::new();
+        for variable in variables {
+            let is_parameter = variable.tag() == gimli::DW_TAG_formal_parameter;
+            if !is_parameter || described.insert(self.declared_first(&variable)?) {
+                kept.push(variable);
+            }
+        }
+        Ok(kept)
+    }
+
     /// The object that the innermost function is a method of, as it is declared, and where it is known. C++ calls it
     /// `this`; what is called so in other languages is a variable like others.
     pub(super) fn this(&self, function: &Function<'a>, address: u64) -> Result<Option<This<'a>>, Refusal> {
@@ -118,11 +133,8 @@ impl<'a> DebugFile<'a> {
             }
             // Of several of one name in one block, those that are not live here do not count.
             if found.len() > 1 {
-                let live: Vec<Entry<'a>> = found
-                    .iter()
-                    .filter(|variable| self.is_live(variable, address))
-                    .cloned()
-                    .collect();
+                let live = found.iter().filter(|variable| self.is_live(variable, address));
+                let live = self.first_descriptions(live.cloned().collect())?;
                 match live.len() {
                     0 => {
                         return optimized_out(

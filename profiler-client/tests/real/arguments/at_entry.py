@@ -1,7 +1,8 @@
 # Run inside gdb: starts the program, stops at the first instruction of each function that it is told, and says what it reads of
 # the arguments there.
 #
-# AT_ENTRY is JSON: the functions' addresses in the file and how many arguments each has, and where the program's output goes.
+# AT_ENTRY is JSON: the functions' addresses in the file and how many arguments each has, the addresses of the functions that call
+# them, and where the program's output goes. A function may loop to its first instruction: it is stopped at once a call.
 # On stdout, one JSON object a stop: the address, and for each argument {"value": JSON} or {"none": why}.
 import json
 import math
@@ -94,14 +95,23 @@ def main():
             bias = int(maps.readline().split("-")[0], 16)
     gdb.execute("set language auto")
     functions = {address + bias: (address, count) for address, count in told["functions"]}
-    for address in functions:
+    callers = {address + bias for address in told["callers"]}
+    for address in functions.keys() | callers:
         gdb.Breakpoint(f"*{address:#x}", internal=True)
     gdb.execute("set breakpoint always-inserted on")
+    is_called = False
     while True:
         gdb.execute("continue", to_string=True)
         if not gdb.selected_inferior().pid:
             break
-        address, count = functions[int(gdb.newest_frame().pc())]
+        pc = int(gdb.newest_frame().pc())
+        if pc in callers:
+            is_called = True
+            continue
+        if not is_called:
+            continue
+        is_called = False
+        address, count = functions[pc]
         print(json.dumps({"address": address, "arguments": arguments(count)}), file=sys.__stdout__, flush=True)
 
 

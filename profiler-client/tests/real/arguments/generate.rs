@@ -1,7 +1,7 @@
 //! Programs of functions that do various things to their arguments.
 //!
-//! Each function is called once, by a function of its own, which first prints what it passes: a line of JSON with the
-//! function's name and its arguments, as `profiler trace --json` would show them. Types of arguments differ, and so does what
+//! Each function is called [`ROUNDS`] times, by a function of its own, which first prints what it passes: a line of JSON with
+//! the function's name and its arguments, as `profiler trace --json` would show them. Types of arguments differ, and so does what
 //! is done to them: early branches, loops, calls, changes, addresses that are taken, and names that hide them.
 
 use std::fmt::Write as _;
@@ -10,6 +10,10 @@ use profiler_testkit::Random;
 
 /// Most arguments of a function: more than there are registers for.
 pub const MAX_ARGUMENTS: usize = 10;
+
+/// Calls of each function, most with other arguments: who reads them all right knows where they are. Of one call, a number
+/// that is somewhere by chance may be the right one.
+pub const ROUNDS: usize = 5;
 
 /// What a type's text is made of; `$` stands for the argument.
 pub struct Kind {
@@ -590,11 +594,11 @@ pub fn program(language: Language, functions: usize, seed: u64) -> Generated {
     let _ = match language {
         Language::C => write!(
             text,
-            "int main(void) {{\n    say(\"ready\\n\");\n    fflush(stdout);\n    for (int c = 0; c != EOF && c != 10;) c = getchar();\n{calls}    return 0;\n}}\n"
+            "int main(void) {{\n    say(\"ready\\n\");\n    fflush(stdout);\n    for (int c = 0; c != EOF && c != 10;) c = getchar();\n    for (int round = 0; round < {ROUNDS}; round++) {{\n{calls}    }}\n    return 0;\n}}\n"
         ),
         Language::Rust => write!(
             text,
-            "fn main() {{\n    println!(\"ready\");\n    std::io::stdin().read_line(&mut String::new());\n{calls}}}\n"
+            "fn main() {{\n    println!(\"ready\");\n    std::io::stdin().read_line(&mut String::new());\n    for _ in 0..{ROUNDS} {{\n{calls}    }}\n}}\n"
         ),
     };
     generated
