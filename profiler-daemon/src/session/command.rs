@@ -11,7 +11,7 @@ use super::{
     calibrate::HitCosts,
     counted::Counted,
     error::{Reason, SessionError},
-    inbox::{Refused, Requests},
+    inbox::{Refused, Requests, Room},
     picture::{ExitMethod, SessionInfo},
     quotas::{Allowed, Quotas, admit_frequency},
     state::views::Request,
@@ -31,6 +31,12 @@ use crate::kernel::{Ability, AttachKind, Expected};
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;
+
+/// Requests that may wait for a session task.
+pub(super) const ROOM: Room = Room {
+    queued: 256,
+    of_user: 64,
+};
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,6 +268,7 @@ pub(super) enum Command {
         reply: Reply<Ability>,
     },
     SideLoad {
+        caller: Caller,
         files: SideLoaded,
         reply: Reply<()>,
     },
@@ -274,6 +281,7 @@ pub(super) enum Command {
         reply: Reply<Measured>,
     },
     Follow {
+        caller: Caller,
         pids: Vec<u32>,
         reply: Reply<()>,
     },
@@ -517,13 +525,14 @@ impl Handle {
             terms.capture = Some(explain.capture.clone());
         }
         if !files.is_empty() {
-            self.ask(caller, |reply| Command::SideLoad { files, reply })
+            self.ask(caller, |reply| Command::SideLoad { caller, files, reply })
                 .await?;
         }
         // The tables to walk stacks by are there when the first is taken.
         if allocations || terms.capture.as_ref().is_some_and(|capture| capture.stack) {
             let pids = prepared.processes.iter().map(Process::pid).collect();
-            self.ask(caller, |reply| Command::Follow { pids, reply }).await?;
+            self.ask(caller, |reply| Command::Follow { caller, pids, reply })
+                .await?;
         }
         let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
         let attach = self.ask(caller, |reply| Command::Attach {

@@ -86,6 +86,8 @@ pub struct Owner {
     to_show: VecDeque<SessionName>,
     /// When that was.
     shown_ns: u64,
+    /// Time that pictures have for themselves before the next tick: as long as the last one took.
+    to_show_for_ns: u64,
     /// More has been named than sessions were given.
     has_named: bool,
     /// Edits whose probes are not all attached yet.
@@ -144,6 +146,7 @@ impl Owner {
             ended: VecDeque::new(),
             to_show: VecDeque::new(),
             shown_ns: 0,
+            to_show_for_ns: 0,
             has_named: false,
             edited: Vec::new(),
             names_made: HashMap::new(),
@@ -207,10 +210,11 @@ impl Owner {
     /// Does what comes next: a part of what was begun, or a tick where one was due at a time, or what waits for others.
     fn do_next(&mut self, due_ns: u64) {
         let is_due = |running: &Running| due_ns >= running.next_tick_ns;
-        if !self.to_show.is_empty() {
-            self.show_some();
-        } else if self.running.as_ref().is_some_and(is_due) {
+        let has_time = self.to_show.is_empty() || self.to_show_for_ns == 0;
+        if has_time && self.running.as_ref().is_some_and(is_due) {
             self.tick(monotonic_ns());
+        } else if !self.to_show.is_empty() {
+            self.show_some();
         } else if self.has_named {
             self.take_named();
         } else {
@@ -235,10 +239,10 @@ impl Owner {
                     running.engine.ready(expected);
                 }
             }
-            Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
+            Command::SideLoad { caller, files, reply } => answer(reply, self.side_load(caller, files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
             Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),
-            Command::Follow { pids, reply } => self.follow(pids, reply),
+            Command::Follow { caller, pids, reply } => self.follow(caller, pids, reply),
             Command::Attach {
                 caller,
                 terms,
@@ -429,11 +433,11 @@ impl Owner {
         }
     }
 
-    fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
+    fn side_load(&mut self, caller: Caller, files: SideLoaded) -> Result<(), SessionError> {
         let running = self.running()?;
         running.keep(monotonic_ns() + PREPARE_NS);
         running.has_names = true;
-        if running.symbols.side_load(files) {
+        if running.symbols.side_load(caller.uid, files) {
             return Ok(());
         }
         Err(SessionError::new(
@@ -444,7 +448,7 @@ impl Owner {
 
     /// Makes the tables to walk these processes' stacks by, for a session that is being made, and looks at their files;
     /// answers when that is done.
-    fn follow(&mut self, pids: Vec<u32>, reply: Reply<()>) {
+    fn follow(&mut self, caller: Caller, pids: Vec<u32>, reply: Reply<()>) {
         let now_ns = monotonic_ns();
         let until_ns = now_ns + OPENING_NS;
         let asked = self.running().map(|running| {
@@ -458,7 +462,7 @@ impl Owner {
         match (asked.and_then(|()| self.settle_sampler()), &mut self.running) {
             (Ok(()), Some(running)) => {
                 let ready = Box::new(move || answer(reply, Ok(())));
-                let open = running.symbols.meeting(pids.clone(), ready);
+                let open = running.symbols.meeting(caller.uid, pids.clone(), ready);
                 running.opening.push(Opening::new(pids, until_ns, open));
                 running.open(now_ns);
             }

@@ -1,5 +1,7 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
+use std::collections::VecDeque;
+
 use super::{Owner, READ_NS, Steps, over::Detaching};
 use crate::{
     kernel::{OffCpu, Times},
@@ -108,8 +110,20 @@ impl Owner {
             self.housekeeping(now_ns);
         }
         steps.end("readings");
-        self.to_show = self.sessions.keys().cloned().collect();
+        self.to_show = self.next_to_show();
         self.shown_ns = now_ns;
+        self.to_show_for_ns = monotonic_ns().saturating_sub(now_ns).max(1);
+    }
+
+    /// In which order pictures are given out: root's first, then those of users that had no time since the tick before, then all others.
+    fn next_to_show(&mut self) -> VecDeque<SessionName> {
+        let is_of_user = |name: &SessionName| name.uid() != 0;
+        let mut left = std::mem::take(&mut self.to_show);
+        left.retain(|name| is_of_user(name) && self.sessions.contains_key(name));
+        let (of_users, of_root): (Vec<_>, Vec<_>) = self.sessions.keys().cloned().partition(is_of_user);
+        let others = of_users.into_iter().filter(|name| !left.contains(name));
+        let others: Vec<SessionName> = others.collect();
+        of_root.into_iter().chain(left).chain(others).collect()
     }
 
     /// Gives out what is due of some sessions since the last tick; others ask in between.
@@ -129,6 +143,8 @@ impl Owner {
                 break;
             }
         }
+        let took_ns = monotonic_ns().saturating_sub(begin_ns);
+        self.to_show_for_ns = self.to_show_for_ns.saturating_sub(took_ns);
         if let Some(running) = &mut self.running
             && self.to_show.is_empty()
         {

@@ -62,7 +62,7 @@ use self::{
 };
 use super::{
     Handle, Library, Turns,
-    command::{Command, Editable, RecordedTime, TargetSpec},
+    command::{Command, Editable, ROOM, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
     inbox::{Inbox, inbox},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
@@ -155,7 +155,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
 }
 
 fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {
-    let (commands, inbox) = inbox();
+    let (commands, inbox) = inbox(ROOM);
     let player = Player {
         recording,
         before,
