@@ -58,6 +58,8 @@ pub struct Debugged {
     pub source: Source,
     /// Places that it has been inlined into.
     pub inlined: u64,
+    /// It is an async function of Rust: its calls make a future. Not looked up where all functions of a file are read.
+    pub is_async: bool,
 }
 
 /// A function without code of its own.
@@ -218,6 +220,7 @@ impl DebugIndex {
             functions.entry(address).or_insert_with(|| Debugged {
                 source: declarations.all[number].source.clone(),
                 inlined: instances[number],
+                is_async: false,
             });
         }
         let only = declarations.all.into_iter().zip(instances).zip(with_code);

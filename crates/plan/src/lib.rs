@@ -35,6 +35,7 @@ mod goroutines;
 mod held;
 mod left;
 mod return_address;
+mod same_code;
 mod sections;
 mod sites;
 mod stack_switch;

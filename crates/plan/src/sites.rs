@@ -12,6 +12,7 @@ use profiler_scope::{Name, Place};
 use super::{
     body::Body,
     code::CodeError,
+    dwarf::Debugged,
     entry::{EntryPoint, Taken, entry_point, first_point},
     exits::{ExitPoint, Way},
     frames::Frames,
@@ -89,6 +90,10 @@ pub struct PlannedFunction {
     pub ends: Ends,
     /// Jumps in which it ends.
     pub tail_calls: TailCalls,
+    /// Other functions that have its code: see [`Function::same_code`].
+    pub same_code: Vec<String>,
+    /// What debug information says of it, where that was looked up.
+    pub debugged: Debugged,
 }
 
 /// How a function's end is seen.
@@ -511,6 +516,8 @@ fn sites(
             (false, false) => Ends::At(exits),
         },
         tail_calls,
+        same_code: function.same_code(),
+        debugged: Debugged::default(),
     })
 }
 

@@ -74,5 +74,18 @@ fn line(function: &v1::Function, title: &str) -> String {
     } else {
         ""
     };
-    format!("{:>8} {inlined:>8}  {title}{unnamed}\n", function.size)
+    let is_async = if function.is_async { "  (async)" } else { "" };
+    let is_copied = if function.is_copied {
+        "  (copied: no probe reaches it)"
+    } else {
+        ""
+    };
+    let same_code = function
+        .same_code
+        .iter()
+        .fold(String::new(), |named, other| named + "  = " + &terminal(other));
+    format!(
+        "{:>8} {inlined:>8}  {title}{unnamed}{is_async}{is_copied}{same_code}\n",
+        function.size
+    )
 }

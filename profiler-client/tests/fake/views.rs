@@ -15,6 +15,7 @@ pub fn function(name: &str, line: u32) -> v1::Function {
         address: 0x1000 + u64::from(line),
         size: 100,
         inlined: 0,
+        ..v1::Function::default()
     }
 }
 

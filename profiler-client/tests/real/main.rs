@@ -26,6 +26,7 @@ mod grouping;
 mod inlined;
 mod known;
 mod lost;
+mod meant;
 mod musl;
 mod node;
 mod packages;

@@ -24,6 +24,9 @@ pub fn function(function: &FunctionInfo) -> v1::Function {
         address,
         size,
         inlined,
+        same_code,
+        is_async,
+        is_copied,
     } = function;
     v1::Function {
         name: name.clone(),
@@ -34,6 +37,9 @@ pub fn function(function: &FunctionInfo) -> v1::Function {
         address: *address,
         size: *size,
         inlined: *inlined,
+        same_code: same_code.clone(),
+        is_async: *is_async,
+        is_copied: *is_copied,
     }
 }
 

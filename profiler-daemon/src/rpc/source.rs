@@ -62,6 +62,7 @@ pub fn function(view: SourceView, counted: &[Counted], text_left: &mut usize) ->
             address,
             size,
             inlined,
+            ..v1::Function::default()
         }),
         ranges: ranges(&code),
         instances: instances.into_iter().map(instance).collect(),

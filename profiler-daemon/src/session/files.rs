@@ -53,6 +53,12 @@ impl TargetFile {
         self.remedy.get().is_some()
     }
 
+    /// Whether the process runs a place of the file from its mapping. A process can copy its code to other memory and run it there, as
+    /// node does with `--use-largepages`: no probe on the file is reached then.
+    pub fn runs(&self, file_offset: u64) -> bool {
+        self.module.addresses_of(file_offset).next().is_some()
+    }
+
     /// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and the
     /// instruction to the kernel.
     pub fn placed(&self, file_offset: u64, action: Action) -> Action {

@@ -99,6 +99,9 @@ pub fn list_functions(
                 file: known.source.file,
                 line: u32::try_from(known.source.line).unwrap_or(0),
                 inlined: u32::try_from(known.inlined).unwrap_or(u32::MAX),
+                same_code: function.same_code(),
+                is_async: known.is_async,
+                is_copied: function.file_offset().is_some_and(|offset| !file.runs(offset)),
             });
         }
     }

@@ -42,6 +42,12 @@ pub struct FunctionInfo {
     pub size: u64,
     /// Inlined instances.
     pub inlined: u32,
+    /// Other functions that have the same code, whose calls are seen as its own.
+    pub same_code: Vec<String>,
+    /// An async function: its calls make a future, and do none of its work.
+    pub is_async: bool,
+    /// The process runs its code from memory that is not the file's, where no probe reaches it.
+    pub is_copied: bool,
 }
 
 /// How the end of a span is seen.

@@ -1,11 +1,13 @@
 //! Code under probes, which a target may change while it is probed: a hook is put over a function's first instructions, or these
-//! are put back as they were. The breakpoint is gone then, and calls are no longer seen. The kernel does not say so.
+//! are put back as they were. The breakpoint is gone then, and calls are no longer seen. The kernel does not say so. Or it unloads a library,
+//! and loads another file of the same path, as where a plugin was replaced by a newer version: probes are in the old file alone.
 //!
 //! Whoever made a session therefore looks at the code of its probes again and again, beside the owner, and has those taken off whose code
 //! is another by now. See `docs/safety.md` for what is promised.
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -28,9 +30,28 @@ const LOOKS: u32 = 4;
 /// Places that are looked at, of one session. The others are not watched.
 const MAX_PLACES: usize = 4096;
 
-/// Why probes are taken off whose code has changed.
-pub const CHANGED: &str =
-    "its code was changed while it was probed: what came since then may not have been seen";
+/// What has become of code under a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Other bytes are there, or no breakpoint.
+    Bytes,
+    /// Its file is mapped no more, but another one of its path is.
+    Replaced,
+}
+
+impl Change {
+    /// Why probes are taken off whose code has changed so.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Bytes => {
+                "its code was changed while it was probed: what came since then may not have been seen"
+            }
+            Self::Replaced => {
+                "the process has loaded another file in place of its own, of the same path: calls since then were not seen; run it again"
+            }
+        }
+    }
+}
 
 /// Code of a process under a probe.
 #[derive(PartialEq, Eq, Debug)]
@@ -41,6 +62,8 @@ pub struct ProbedCode {
     pub address: u64,
     /// The file that is mapped there, and where in it that is.
     pub file: MappedFile,
+    /// The path of that file, as of [`Mapping`].
+    pub path: PathBuf,
     /// What the file has there, and a few bytes behind that: an instruction may begin in one and end in the other.
     pub was: Box<[u8]>,
     /// How many of the bytes are compared.
@@ -74,6 +97,31 @@ impl ProbedCode {
         mappings.any(|now| {
             (now.device, now.inode) == (device, inode) && now.address_of(offset) == Some(self.address)
         })
+    }
+
+    /// Whether its file is mapped nowhere by now, and another one of its path is.
+    fn is_replaced(&self, mappings: &[Mapping]) -> bool {
+        let MappedFile { device, inode, .. } = self.file;
+        let is_own = |now: &Mapping| (now.device, now.inode) == (device, inode);
+        let mut of_path = mappings
+            .iter()
+            .filter(|now| now.is_file() && now.path == self.path);
+        of_path.next().is_some() && !mappings.iter().any(is_own)
+    }
+
+    /// What has become of it, if something has.
+    fn change(&self, mappings: &[Mapping], memory: &Memory) -> Option<Change> {
+        if self.is_mapped(mappings) {
+            self.is_changed(memory).then_some(Change::Bytes)
+        } else {
+            self.is_replaced(mappings).then_some(Change::Replaced)
+        }
+    }
+
+    /// Whether it is there as it was. What is no longer mapped is not.
+    fn is_untouched(&self, memory: &Memory) -> bool {
+        let mut now = [0];
+        memory.read_exact_at(&mut now, self.address).is_ok() && !self.is_changed(memory)
     }
 
     /// Whether other bytes are there by now, or no probe. What cannot be read says nothing.
@@ -127,11 +175,27 @@ pub struct ChangedCode {
     /// When it was looked at, as of [`ProbedCodes::generation`].
     pub generation: u64,
     /// The places.
-    pub places: Vec<Arc<ProbedCode>>,
+    pub places: Vec<ChangedPlace>,
+}
+
+impl ChangedCode {
+    /// What has become of a place, if it is one of these.
+    pub fn of(&self, code: &Arc<ProbedCode>) -> Option<Change> {
+        let place = self.places.iter().find(|place| Arc::ptr_eq(&place.code, code));
+        place.map(|place| place.change)
+    }
+}
+
+/// A place whose code is another by now.
+pub struct ChangedPlace {
+    /// The place.
+    pub code: Arc<ProbedCode>,
+    /// What has become of it.
+    pub change: Change,
 }
 
 /// Those whose code is another by now.
-fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<Arc<ProbedCode>> {
+fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<ChangedPlace> {
     let mut of_processes: HashMap<u32, Vec<Arc<ProbedCode>>> = HashMap::new();
     for code in codes {
         of_processes.entry(code.pid).or_default().push(code);
@@ -139,13 +203,17 @@ fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<Arc<ProbedCode>> {
     let mut changed = Vec::new();
     for (pid, mut codes) in of_processes {
         let Ok(memory) = Memory::open(pid) else { continue };
-        codes.retain(|code| code.is_changed(&memory));
+        // Reading what a process has mapped takes longer.
+        codes.retain(|code| !code.is_untouched(&memory));
         if codes.is_empty() {
             continue;
         }
         let mappings = executable_mappings(pid).unwrap_or_default();
-        codes.retain(|code| code.is_mapped(&mappings));
-        changed.append(&mut codes);
+        let of_process = codes.into_iter().filter_map(|code| {
+            let change = code.change(&mappings, &memory)?;
+            Some(ChangedPlace { code, change })
+        });
+        changed.extend(of_process);
     }
     changed
 }
@@ -182,12 +250,14 @@ impl Handle {
             if number != after {
                 continue;
             }
-            let times = |code: &Arc<ProbedCode>| {
+            let times = |ChangedPlace { code, .. }: &ChangedPlace| {
                 let at = (code.pid, code.address);
                 (at, seen.get(&at).copied().unwrap_or(0) + 1)
             };
             seen = looked.iter().map(times).collect();
-            let is_certain = |code: &Arc<ProbedCode>| seen.get(&(code.pid, code.address)) >= Some(&LOOKS);
+            let is_certain = |ChangedPlace { code, .. }: &ChangedPlace| {
+                seen.get(&(code.pid, code.address)) >= Some(&LOOKS)
+            };
             let places: Vec<_> = looked.into_iter().filter(is_certain).collect();
             if places.is_empty() {
                 continue;
@@ -220,6 +290,7 @@ mod tests {
                 inode: 7,
                 offset: 0x1000,
             },
+            path: "/usr/bin/server".into(),
             was: was.into(),
             compared: was.len(),
             probe,
@@ -291,5 +362,30 @@ mod tests {
         assert!(!other(|mapping| mapping.inode = 8));
         assert!(!other(|mapping| mapping.file_offset = 0x3000), "elsewhere in it");
         assert!(!code.is_mapped(&[]));
+
+        let memory = Memory::open(std::process::id()).unwrap();
+        let becomes = |mappings: &[Mapping]| code.change(mappings, &memory);
+        let newer = Mapping {
+            inode: 8,
+            ..mapping.clone()
+        };
+        assert_eq!(
+            becomes(std::slice::from_ref(&mapping)),
+            Some(Change::Bytes),
+            "it has no probe"
+        );
+        assert_eq!(becomes(&[]), None, "it may be loaded again");
+        assert_eq!(becomes(std::slice::from_ref(&newer)), Some(Change::Replaced));
+        let elsewhere = Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            ..mapping
+        };
+        assert_eq!(becomes(&[newer.clone(), elsewhere]), None, "both are loaded");
+        let other = Mapping {
+            path: "/usr/bin/other".into(),
+            ..newer
+        };
+        assert_eq!(becomes(&[other]), None, "it was unloaded");
     }
 }

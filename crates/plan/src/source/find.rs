@@ -503,8 +503,12 @@ pub fn inlined_count(module: &ModuleIndex, name: &Name) -> Option<(String, u64)>
 pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugged> {
     let of_dwarf = |reader: &mut Reader<'_, '_>| {
         let mut declared: HashMap<u64, Declared> = HashMap::new();
+        let mut makes_future: HashSet<u64> = HashSet::new();
         for (address, entry) in entries(reader, addresses) {
             declared.insert(address, described(reader, entry).unwrap_or_default());
+            if returns_future(reader, entry).unwrap_or(false) {
+                makes_future.insert(address);
+            }
         }
         let wanted: HashSet<&Declared> = declared.values().collect();
         let outline = reader.module.outline(Part::Names);
@@ -535,6 +539,7 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
             let debugged = Debugged {
                 source: declared.source.clone(),
                 inlined: counts.get(declared).copied().unwrap_or(0),
+                is_async: makes_future.contains(&address),
             };
             (address, debugged)
         });
@@ -542,6 +547,24 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
     };
     with_dwarf(module, of_dwarf).unwrap_or_default()
 }
+
+/// Whether a function returns a future that rustc made of its body: all that an `async fn` does when it is called.
+fn returns_future(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Option<bool> {
+    let unit = reader.unit(number)?;
+    let entry = unit.entry(offset).ok()?;
+    let gimli::AttributeValue::UnitRef(returned) = entry.attr_value(gimli::DW_AT_type)? else {
+        return None;
+    };
+    let returned = unit.entry(returned).ok()?;
+    let name = reader
+        .dwarf
+        .attr_string(&unit, returned.attr_value(gimli::DW_AT_name)?)
+        .ok()?;
+    Some(name.slice().starts_with(ASYNC_FUNCTION))
+}
+
+/// How rustc calls the type of an async function's future.
+const ASYNC_FUNCTION: &[u8] = b"{async_fn_env#";
 
 /// What the entry of a function declares, as its instances have it.
 fn described(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Option<Declared> {

@@ -127,6 +127,7 @@ pub fn under_probe(
             inode: mapping.inode,
             offset,
         },
+        path: file.module.path.clone(),
         was: was.into(),
         compared: usize::try_from(compared).ok()?,
         probe: usize::try_from(probe).ok()?,

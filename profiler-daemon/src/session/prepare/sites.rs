@@ -222,6 +222,9 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         module: file.shown.clone(),
         address: function.address,
         size: function.size,
+        inlined: u32::try_from(function.debugged.inlined).unwrap_or(u32::MAX),
+        same_code: function.same_code,
+        is_async: function.debugged.is_async,
         ..FunctionInfo::default()
     };
     let site = SiteInfo {

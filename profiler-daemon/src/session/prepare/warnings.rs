@@ -52,41 +52,89 @@ impl<'a> BareFiles<'a> {
 /// Bytes of debug information beyond which none is read for a warning: it would make attaching slow.
 const MAX_DEBUG_BYTES: usize = 64 << 20;
 
-/// Says where calls of functions are inlined, which are not among those that are seen.
-pub(super) fn warn_of_inlined(
-    warnings: &mut Vec<String>,
-    files: &[TargetFile],
-    functions: &[PlannedFunction],
-) {
+/// Looks up what debug information says of functions, to warn of it.
+pub(super) fn look_up(files: &[TargetFile], functions: &mut [PlannedFunction]) {
     for (number, file) in files.iter().enumerate() {
-        let of_file = || functions.iter().filter(move |function| function.module == number);
+        let of_file = functions.iter().filter(|function| function.module == number);
+        let addresses: Vec<u64> = of_file.map(|function| function.address).collect();
         let index = &file.known.index;
-        let is_asked = of_file().next().is_some() && index.has_debug_info();
+        let is_asked = !addresses.is_empty() && index.has_debug_info();
         if !is_asked || index.files().debug().len() > MAX_DEBUG_BYTES {
             continue;
         }
-        let addresses: Vec<u64> = of_file().map(|function| function.address).collect();
-        let debugged = source::debugged(index, &addresses);
-        for function in of_file() {
-            let name = &function.name;
-            let places = match debugged
-                .get(&function.address)
-                .map_or(0, |debugged| debugged.inlined)
-            {
-                0 => continue,
-                1 => "1 place".to_owned(),
-                count => format!("{count} places"),
-            };
-            let instances = Place::Inlined(Name::Exact(name.clone()));
-            warn_once(
-                warnings,
-                format!("{name} is also inlined in {places}, not counted here: see {instances}"),
-            );
+        let mut debugged = source::debugged(index, &addresses);
+        for function in functions.iter_mut().filter(|function| function.module == number) {
+            function.debugged = debugged.remove(&function.address).unwrap_or_default();
         }
     }
 }
 
+/// Says where calls of functions are inlined, which are not among those that are seen.
+pub(super) fn warn_of_inlined(warnings: &mut Vec<String>, functions: &[PlannedFunction]) {
+    for function in functions {
+        let name = &function.name;
+        let places = match function.debugged.inlined {
+            0 => continue,
+            1 => "1 place".to_owned(),
+            count => format!("{count} places"),
+        };
+        let instances = Place::Inlined(Name::Exact(name.clone()));
+        warn_once(
+            warnings,
+            format!("{name} is also inlined in {places}, not counted here: see {instances}"),
+        );
+    }
+}
+
+/// Says that a call of an async function makes a future, and does none of its work.
+pub(super) fn warn_of_async(warnings: &mut Vec<String>, files: &[TargetFile], functions: &[PlannedFunction]) {
+    for function in functions.iter().filter(|function| function.debugged.is_async) {
+        let name = &function.name;
+        let body = files.get(function.module).and_then(|file| {
+            let index = &file.known.index;
+            let bodies = index.matching(&Name::Glob(format!("{name}::{{*")));
+            bodies
+                .first()
+                .map(|(at, _)| index.function(*at).name().into_owned())
+        });
+        let body = match body {
+            Some(body) => format!(
+                "{}, which is called at each poll",
+                Place::Function(Name::Exact(body))
+            ),
+            None => "what polls that, into which it is inlined".to_owned(),
+        };
+        warn_once(
+            warnings,
+            format!("{name} is an async function: its calls only make a future; its work is done in {body}"),
+        );
+    }
+}
+
+/// Says of functions with one code that all their calls are seen.
+fn warn_of_same_code(warnings: &mut Vec<String>, functions: &[PlannedFunction]) {
+    let mut shared = functions.iter().filter(|function| !function.same_code.is_empty());
+    for function in shared.by_ref().take(MAX_WARNINGS) {
+        warn_once(
+            warnings,
+            format!(
+                "{} has the same code as {}: the calls of all these are seen as its own",
+                function.name,
+                listed(&function.same_code)
+            ),
+        );
+    }
+    let others = shared.count();
+    if others > 0 {
+        warn_once(
+            warnings,
+            format!("{others} more functions have the same code as others"),
+        );
+    }
+}
+
 pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
+    warn_of_same_code(warnings, &plan.functions);
     let mut add = |warning: String| warn_once(warnings, warning);
     for warning in &decision.warnings {
         add(warning.clone());

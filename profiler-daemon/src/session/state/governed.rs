@@ -1,9 +1,6 @@
 //! What its probes cost the target, and which of them go where that is more than the budget.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     super::{
@@ -11,7 +8,7 @@ use super::{
         calibrate::{CallCost, HitCosts},
         functions::{Function, Key, key},
         picture::{ExitMethod, SiteInfo},
-        probed_code::{CHANGED, ChangedCode, ProbedCode},
+        probed_code::{Change, ChangedCode},
         steps::{OffCause, RunningStep, TakenOff, taken_off},
     },
     Session,
@@ -203,25 +200,34 @@ impl Session {
             processes.any(|process| process.pid() == pid && process.is_alive())
         };
         for (number, step) in self.steps.iter().enumerate() {
-            let is_meant =
-                |code: &Arc<ProbedCode>| changed.places.iter().any(|changed| Arc::ptr_eq(changed, code));
-            let here: Vec<_> = step
-                .code()
-                .filter(|code| is_meant(code) && lives(code.pid))
-                .collect();
-            let keys: HashSet<&Key> = here.iter().filter_map(|code| code.function.as_ref()).collect();
-            let functions = step
-                .functions
-                .iter()
-                .filter(|function| keys.contains(&key(&function.info)));
-            for function in functions {
-                verdict.reasons.push(taken_off(&function.info.name, CHANGED));
-                let functions = verdict.functions.entry(number).or_default();
-                functions.insert(function.id, changed_code());
+            // By function; of a line, by none.
+            let mut changes: HashMap<Option<&Key>, Change> = HashMap::new();
+            let mut stay: HashSet<Option<&Key>> = HashSet::new();
+            let codes: Vec<_> = step.code().filter(|code| lives(code.pid)).collect();
+            for code in &codes {
+                match changed.of(code) {
+                    Some(change) => _ = changes.insert(code.function.as_ref(), change),
+                    None => _ = stay.insert(code.function.as_ref()),
+                }
             }
-            if here.iter().any(|code| code.function.is_none()) {
-                verdict.reasons.push(taken_off(&step.step.to_string(), CHANGED));
-                verdict.steps.insert(number, changed_code());
+            // Other processes may run the file that one has replaced.
+            changes.retain(|of, change| *change != Change::Replaced || !stay.contains(of));
+            for function in step.functions.iter() {
+                let own = key(&function.info);
+                let Some(change) = changes.get(&Some(&own)) else {
+                    continue;
+                };
+                verdict
+                    .reasons
+                    .push(taken_off(&function.info.name, change.reason()));
+                let functions = verdict.functions.entry(number).or_default();
+                functions.insert(function.id, changed_code(*change));
+            }
+            if let Some(change) = changes.get(&None) {
+                verdict
+                    .reasons
+                    .push(taken_off(&step.step.to_string(), change.reason()));
+                verdict.steps.insert(number, changed_code(*change));
             }
         }
         if verdict.reasons.is_empty() {
@@ -472,10 +478,10 @@ fn too_costly(reason: String) -> TakenOff {
     }
 }
 
-fn changed_code() -> TakenOff {
+fn changed_code(change: Change) -> TakenOff {
     TakenOff {
         cause: OffCause::ChangedCode,
-        reason: CHANGED.into(),
+        reason: change.reason().into(),
     }
 }
 
@@ -521,6 +527,8 @@ pub fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{super::super::picture::FunctionInfo, *};
 
     #[test]
