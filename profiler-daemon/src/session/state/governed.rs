@@ -101,9 +101,27 @@ impl Stepped {
         stepped
     }
 
-    /// How many of a call's two ends are single-stepped beyond what was measured.
-    fn ends_of(&self, function: &Key) -> u64 {
-        u64::from(self.entries.contains(function)) + u64::from(self.exits.contains(function))
+    /// Which of a call's two ends are single-stepped beyond what was measured.
+    fn ends_of(&self, function: &Key) -> SteppedEnds {
+        SteppedEnds {
+            entry: self.entries.contains(function),
+            exit: self.exits.contains(function),
+        }
+    }
+}
+
+/// Which ends of a function's calls the kernel single-steps, and the call that was measured has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct SteppedEnds {
+    /// The entry: its time is a part of the call's duration, which begins before.
+    entry: bool,
+    /// The exit: its time comes after.
+    exit: bool,
+}
+
+impl SteppedEnds {
+    fn count(self) -> u64 {
+        u64::from(self.entry) + u64::from(self.exit)
     }
 }
 
@@ -119,14 +137,14 @@ impl ProbeCosts<'_> {
         Stepped::of(step.sites.iter(), self.programs_do_ret)
     }
 
-    /// What a call costs whose end is seen by a method, and so many ends of which the kernel single-steps.
-    fn of_call(self, method: ExitMethod, stepped_ends: u64) -> CallCost {
+    /// What a call costs whose end is seen by a method, and some ends of which the kernel single-steps.
+    fn of_call(self, method: ExitMethod, stepped: SteppedEnds) -> CallCost {
         let Some(cost) = self.calls.get(&method).copied() else {
             return CallCost::default();
         };
         CallCost {
-            cost_ns: cost.cost_ns + stepped_ends * self.stepping_ns(),
-            ..cost
+            overhead_ns: cost.overhead_ns + u64::from(stepped.entry) * self.stepping_ns(),
+            cost_ns: cost.cost_ns + stepped.count() * self.stepping_ns(),
         }
     }
 }
@@ -183,7 +201,7 @@ impl Session {
         let cpu_ns = || Some(self.cpu_time.sum(read));
         let excess = budget.look(now_ns, &probed, cpu_ns);
         self.budget = Some(budget);
-        let verdict = self.verdict(&parts, &excess?);
+        let verdict = self.verdict(engine, &parts, &excess?);
         self.carry_out(engine, verdict)
     }
 
@@ -363,7 +381,7 @@ impl Session {
 
     /// How often the functions of its allocators were called, and what that takes of the target.
     fn allocators_reached(&self, engine: &Engine, costs: ProbeCosts<'_>) -> Probed {
-        let cost_ns = |method| costs.of_call(method, 0).cost_ns;
+        let cost_ns = |method| costs.of_call(method, SteppedEnds::default()).cost_ns;
         let reached = self.allocations.iter().flat_map(|watch| {
             let counts = engine.allocator_counts(watch);
             [
@@ -387,7 +405,7 @@ impl Session {
         Probed(reached.collect())
     }
 
-    fn verdict(&self, parts: &[Part], excess: &Excess) -> Verdict {
+    fn verdict(&self, engine: &Engine, parts: &[Part], excess: &Excess) -> Verdict {
         let mut verdict = Verdict::default();
         let costly = excess.costly.iter();
         for (part, costly) in costly.filter_map(|costly| Some((parts.get(costly.index)?, costly))) {
@@ -401,7 +419,13 @@ impl Session {
                     let Some(function) = functions.find(|function| function.id == id) else {
                         continue;
                     };
-                    let reason = reason("calls", costly, excess.allowed);
+                    let mut probes = function.probes();
+                    let noun = if probes.any(|probe| engine.probe_counts(probe).passed_by > 0) {
+                        "calls, and returns of what it ends in jumps to,"
+                    } else {
+                        "calls"
+                    };
+                    let reason = reason(noun, costly, excess.allowed);
                     verdict.reasons.push(taken_off(&function.info.name, &reason));
                     let functions = verdict.functions.entry(step).or_default();
                     functions.insert(id, too_costly(reason));
@@ -592,8 +616,37 @@ mod tests {
             let stepped = Stepped::of(sites.iter(), programs_do_ret);
             sites.each_ref().map(|site| stepped.ends_of(&key(&site.function)))
         };
-        assert_eq!(ends(true), [0, 1, 1, 2]);
+        let of = |entry, exit| SteppedEnds { entry, exit };
+        let [none, entry, exit] = [of(false, false), of(true, false), of(false, true)];
+        assert_eq!(ends(true), [none, entry, exit, of(true, true)]);
         // That of exits is in what was measured of a call.
-        assert_eq!(ends(false), [0, 1, 0, 1]);
+        assert_eq!(ends(false), [none, entry, none, entry]);
+
+        let calls = HashMap::from([(
+            ExitMethod::Ret,
+            CallCost {
+                overhead_ns: 400,
+                cost_ns: 900,
+            },
+        )]);
+        let costs = ProbeCosts {
+            calls: &calls,
+            hits: Some(HitCosts {
+                emulated_ns: 500,
+                single_stepped_ns: 9_500,
+                tracepoint_ns: None,
+            }),
+            programs_do_ret: true,
+        };
+        // A call's duration begins before its first instruction is stepped, and ends before its last.
+        for (stepped, overhead_ns, cost_ns) in [
+            (none, 400, 900),
+            (entry, 9_400, 9_900),
+            (exit, 400, 9_900),
+            (of(true, true), 9_400, 18_900),
+        ] {
+            let cost = CallCost { overhead_ns, cost_ns };
+            assert_eq!(costs.of_call(ExitMethod::Ret, stepped), cost, "{stepped:?}");
+        }
     }
 }
