@@ -108,6 +108,13 @@ impl SampledFrom {
         self.0
     }
 
+    /// Whether a call may have taken as long as it did because probes were attached and the sampler was set up: at least half of it was
+    /// before that was done.
+    fn may_have_delayed(self, start_ns: u64, duration_ns: u64) -> bool {
+        let before = self.0.map_or(0, |from_ns| from_ns.saturating_sub(start_ns));
+        before > 0 && before.min(duration_ns) >= duration_ns.div_ceil(2)
+    }
+
     /// Whether samples would have hit what began then.
     fn covers(self, start_ns: u64) -> bool {
         self.0.is_some_and(|from_ns| start_ns >= from_ns)
@@ -515,13 +522,17 @@ impl Spans {
             ("stacks_full", stacks_full),
             ("kept_full", self.slowest.left_out()),
             (WAITS_OVER_DURATION, self.contradictory),
-            ("below_limit", self.below_limit(moment.now_ns)),
+            (
+                "while_attaching",
+                self.while_attaching(moment.now_ns, sampled_from),
+            ),
+            ("below_limit", self.below_limit(moment.now_ns, sampled_from)),
         ] {
             if count > 0 {
                 lost.insert(reason, count);
             }
         }
-        let spans = self.slowest.top(moment.now_ns).take(self.wanted);
+        let spans = self.ranked(moment.now_ns, sampled_from).take(self.wanted);
         SpansPicture {
             spans: spans.map(|(_, span)| Arc::clone(span)).collect(),
             calls: self.watched.calls(moment.now_ns),
@@ -541,15 +552,37 @@ impl Spans {
         }
     }
 
+    /// The slowest calls, but for those that attaching may have delayed.
+    fn ranked(
+        &self,
+        now_ns: u64,
+        sampled_from: SampledFrom,
+    ) -> impl Iterator<Item = (&Rank, &Arc<SlowSpan>)> {
+        let slowest = self.slowest.top(now_ns);
+        slowest.filter(move |(rank, _)| !rank_delayed(rank, sampled_from))
+    }
+
+    /// How many are kept that attaching may have delayed.
+    fn while_attaching(&self, now_ns: u64, sampled_from: SampledFrom) -> u64 {
+        let slowest = self.slowest.top(now_ns);
+        slowest
+            .filter(|(rank, _)| rank_delayed(rank, sampled_from))
+            .count() as u64
+    }
+
     /// Calls that may be missing among the slowest, because their ends were not recorded: they are slower than one that
     /// is there, or there would be room for them.
-    fn below_limit(&self, now_ns: u64) -> u64 {
-        let last = self.slowest.top(now_ns).nth(self.wanted - 1);
+    fn below_limit(&self, now_ns: u64, sampled_from: SampledFrom) -> u64 {
+        let last = self.ranked(now_ns, sampled_from).nth(self.wanted - 1);
         let from = last.map_or(0, |(rank, _)| bucket_of(rank.duration_ns) + 1);
         let Band { from: asked, to } = self.band;
         let missing: Range<usize> = from.max(asked)..to;
         self.watched.below_limit(now_ns, &missing)
     }
+}
+
+fn rank_delayed(rank: &Rank, sampled_from: SampledFrom) -> bool {
+    sampled_from.may_have_delayed(rank.end_ns.saturating_sub(rank.duration_ns), rank.duration_ns)
 }
 
 fn since(mut lost: Losses, before: &Losses) -> Losses {
@@ -691,4 +724,30 @@ fn longest_wait(end: &SpanEnd, before: &Gathered<Begun>) -> Option<SpanWait> {
         lock: longest.lock,
         ended_by: longest.ended_by.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_attaching_may_have_delayed_are_those_that_were_mostly_before_it_was_done() {
+        let mut sampled_from = SampledFrom::default();
+        assert!(!sampled_from.may_have_delayed(0, 100), "nothing samples");
+        sampled_from.set(true, 1_000);
+        for (start_ns, duration_ns, is_meant) in [
+            (900, 50, true),
+            (900, 100, true),
+            (900, 200, true),
+            (900, 201, false),
+            // It takes seconds whoever looks.
+            (900, 5_000_000, false),
+            (1_000, 50, false),
+            (2_000, 50, false),
+            (999, 0, true),
+        ] {
+            let is_delayed = sampled_from.may_have_delayed(start_ns, duration_ns);
+            assert_eq!(is_delayed, is_meant, "{duration_ns} ns from {start_ns} on");
+        }
+    }
 }
