@@ -145,7 +145,12 @@ impl Planner<'_> {
     fn warn_of_bare_files(&self, step: &PreparedStep, warnings: &mut Vec<String>) {
         let mut bare = BareFiles::default();
         for file in self.bare_files(step) {
-            bare.warn(warnings, file, ", which tells names and types of values");
+            bare.warn(
+                warnings,
+                file,
+                ", which tells names and types of values (without it registers can be read, $rdi, and where a function is entered its \
+                 arguments, (int)arg0 or str(arg1))",
+            );
         }
     }
 
