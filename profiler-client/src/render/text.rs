@@ -85,7 +85,7 @@ fn update(state: &LatencyState, elapsed: Duration) -> String {
         );
     }
     let names = distinct(state.functions.values().map(|function| &function.function), name);
-    for (function, name) in state.functions.values().zip(short(names)) {
+    for (function, name) in state.functions.values().zip(short(names, NAME)) {
         let window = &function.window;
         let is_called = window.count > 0.0;
         if several && !is_called {
@@ -127,12 +127,13 @@ fn since(elapsed: Duration) -> String {
     format!("{seconds:.decimals$}s")
 }
 
-/// Names cut to their column: in their middle, or elsewhere where they would look alike then. Those that look alike
+/// Names cut to so many columns: in their middle, or elsewhere where they would look alike then. Those that look alike
 /// wherever they are cut stay whole, the others do not.
-fn short(names: Vec<String>) -> Vec<String> {
-    let in_the_middle = |name: &String| cut_middle(name, NAME);
+#[must_use]
+pub fn short(names: Vec<String>, columns: usize) -> Vec<String> {
+    let in_the_middle = |name: &String| cut_middle(name, columns);
     let mut cuts: Vec<Option<String>> = told_apart(&names, &HashSet::new(), in_the_middle);
-    for head in (0..NAME).rev() {
+    for head in (0..columns).rev() {
         if cuts.iter().all(Option::is_some) {
             break;
         }
@@ -143,7 +144,7 @@ fn short(names: Vec<String>) -> Vec<String> {
             .filter(|(_, cut)| cut.is_none())
             .map(|(name, _)| name.clone())
             .collect();
-        let mut more = told_apart(&left, &taken, |name| cut_behind(name, head)).into_iter();
+        let mut more = told_apart(&left, &taken, |name| cut_behind(name, head, columns)).into_iter();
         for cut in cuts.iter_mut().filter(|cut| cut.is_none()) {
             *cut = more.next().flatten();
         }
@@ -173,13 +174,13 @@ fn told_apart(
         .collect()
 }
 
-/// A name cut to its column behind so many characters.
-fn cut_behind(name: &str, head: usize) -> String {
+/// A name cut to so many columns behind so many characters.
+fn cut_behind(name: &str, head: usize, columns: usize) -> String {
     let length = name.chars().count();
-    if length <= NAME {
+    if length <= columns {
         return name.to_owned();
     }
-    let tail = NAME.saturating_sub(1 + head);
+    let tail = columns.saturating_sub(1 + head);
     let begin = name.chars().take(head);
     begin
         .chain(['…'])
@@ -236,22 +237,9 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
             }
         }
     }
-    if !not_called.is_empty() {
-        let names: Vec<_> = not_called
-            .iter()
-            .take(NOT_CALLED_NAMED)
-            .map(|(function, _)| name(&function.function))
-            .collect();
-        let more = if names.len() < not_called.len() {
-            ", …"
-        } else {
-            ""
-        };
-        text.push_str(&format!(
-            "\nnot called: {} ({}{more})\n",
-            units::count(not_called.len() as u64),
-            names.join(", ")
-        ));
+    let not_called: Vec<_> = not_called.iter().map(|(function, _)| *function).collect();
+    if let Some(line) = not_called_line(&not_called) {
+        text.push_str(&format!("\n{line}\n"));
     }
     let lost = lost_in_run("", &state.lost);
     if !lost.is_empty() {
@@ -259,6 +247,25 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         text.push_str(&lost);
     }
     text
+}
+
+/// Functions that were not called, in a line: how many, and the first few by name. `None` where there are none.
+#[must_use]
+pub fn not_called_line(functions: &[&FunctionState]) -> Option<String> {
+    let named = functions.iter().take(NOT_CALLED_NAMED);
+    let names: Vec<_> = named.map(|function| name(&function.function)).collect();
+    let more = if names.len() < functions.len() {
+        ", …"
+    } else {
+        ""
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "not called: {} ({}{more})",
+            units::count(functions.len() as u64),
+            names.join(", ")
+        )
+    })
 }
 
 /// Losses of a run that are of no single function, by reason; nothing where there are none.
@@ -290,7 +297,8 @@ fn wrapped(list: &str) -> String {
 }
 
 /// Whether there is anything to say of a function.
-fn was_called(function: &FunctionState) -> bool {
+#[must_use]
+pub fn was_called(function: &FunctionState) -> bool {
     let lost = function.lost.values().any(|&count| count > 0);
     function.since_start.count > 0.0 || function.open > 0 || function.abandoned > 0 || lost
 }
@@ -385,7 +393,7 @@ pub fn name(function: &v1::Function) -> String {
 pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
     let mut rows = summary_rows(function);
     for column in ["min", "mean", "p90", "p99.9"] {
-        let lines = narrow(&rows);
+        let lines = narrow(&rows, 1);
         if lines.iter().all(|line| line.chars().count() <= width) {
             return lines;
         }
@@ -395,12 +403,13 @@ pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
             }
         }
     }
-    narrow(&rows)
+    narrow(&rows, 1)
 }
 
 /// As [`align`], with one space between numbers.
-fn narrow(rows: &[Vec<String>]) -> Vec<String> {
-    columns(rows, |column| column == 0, " ")
+#[must_use]
+pub fn narrow(rows: &[Vec<String>], left: usize) -> Vec<String> {
+    columns(rows, |column| column < left, " ")
         .map(|line| format!("  {line}").trim_end().to_owned())
         .collect()
 }
@@ -745,7 +754,7 @@ pub(crate) mod tests {
 
     #[test]
     fn names_are_cut_so_that_they_are_told_apart() {
-        let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect());
+        let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect(), NAME);
         let (one, other) = (
             "demo::request::digest::{{closure}}",
             "demo::rebuild::digest::{{closure}}",
