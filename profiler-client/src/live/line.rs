@@ -68,6 +68,13 @@ pub fn in_words(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// Lines of one style that together have a text, each of so many columns.
+#[must_use]
+pub fn wrapped(style: Style, text: &str, columns: usize) -> Vec<Line> {
+    let lines = in_words(text, columns).into_iter();
+    lines.map(|line| Line::of(style, line)).collect()
+}
+
 impl Line {
     /// A line of one style.
     #[must_use]
@@ -105,14 +112,13 @@ impl Line {
         self
     }
 
-    /// Cuts it to a width as a row of a table, whose first piece are its numbers: a name in its middle, then others of its pieces in
-    /// theirs, the longest first, and only then the line at its end.
+    /// Cuts it to a width as a row of a table, whose first piece are its numbers: the others in their middle, the longest first, and
+    /// only then the line at its end.
     #[must_use]
-    pub fn fitted(self, width: usize) -> Self {
-        let mut line = self.with_short_name(width);
-        for _ in 1..line.0.len() {
-            let beyond = line.width().saturating_sub(width);
-            let others = line.0.iter_mut().skip(1);
+    pub fn fitted(mut self, width: usize) -> Self {
+        for _ in 1..self.0.len() {
+            let beyond = self.width().saturating_sub(width);
+            let others = self.0.iter_mut().skip(1);
             let longest = others.max_by_key(|(_, text)| text.chars().count());
             let Some((_, text)) = longest.filter(|_| beyond > 0) else {
                 break;
@@ -120,7 +126,7 @@ impl Line {
             let columns = text.chars().count();
             *text = cut_middle(text, columns.saturating_sub(beyond).max(NAME_COLUMNS));
         }
-        line.cut(width)
+        self.cut(width)
     }
 
     /// Cuts it to a width: a name in its middle, and then the line at its end, where a mark says so.

@@ -468,21 +468,102 @@ pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
         .collect()
 }
 
+/// How a table becomes as narrow as a terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Narrowed<'a> {
+    /// Columns whose cells may be cut in their middle.
+    pub cut: &'a [usize],
+    /// Columns that are left out where that is not enough, the first first.
+    pub left_out: &'a [usize],
+}
+
+/// Columns of a cell that is cut, at least.
+const LEAST_CELL: usize = 16;
+
+/// The same as [`table`], but of so many columns at most where there is a width: first without columns in which nothing is known.
+#[must_use]
+pub fn narrowed_table(
+    rows: &[Vec<String>],
+    left: &[usize],
+    narrowed: Narrowed<'_>,
+    width: Option<usize>,
+) -> String {
+    let Some(width) = width else {
+        return table(rows, left);
+    };
+    let widths = widths(rows);
+    let least = |column: &usize| {
+        let width = widths.get(*column).copied().unwrap_or(0);
+        if narrowed.cut.contains(column) {
+            width.min(LEAST_CELL)
+        } else {
+            width
+        }
+    };
+    let mut kept: Vec<usize> = (0..widths.len()).collect();
+    let unknown = (0..widths.len()).filter(|column| is_unknown(rows, *column));
+    for column in unknown.chain(narrowed.left_out.iter().copied()) {
+        if with_gaps(kept.iter().map(least)) <= width {
+            break;
+        }
+        kept.retain(|other| *other != column);
+    }
+    let whole = kept
+        .iter()
+        .map(|column| widths.get(*column).copied().unwrap_or(0));
+    let mut rooms: Vec<usize> = whole.collect();
+    while with_gaps(rooms.iter().copied()) > width {
+        let cut = kept.iter().zip(&mut rooms);
+        let may_give = cut.filter(|(column, room)| narrowed.cut.contains(column) && **room > LEAST_CELL);
+        let Some((_, room)) = may_give.max_by_key(|(_, room)| **room) else {
+            break;
+        };
+        *room -= 1;
+    }
+    let cells = |row: &Vec<String>| {
+        let cells = kept.iter().zip(&rooms).filter_map(|(column, room)| {
+            let cell = row.get(*column)?;
+            Some(cut_middle(cell, *room))
+        });
+        cells.collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    columns(
+        &rows,
+        |at| kept.get(at).is_some_and(|column| left.contains(column)),
+        "  ",
+    )
+    .map(|line| line.trim_end().to_owned() + "\n")
+    .collect()
+}
+
+/// The width of columns two spaces apart.
+fn with_gaps(widths: impl ExactSizeIterator<Item = usize>) -> usize {
+    2 * widths.len().saturating_sub(1) + widths.sum::<usize>()
+}
+
+/// Whether no row below the heading has anything in a column.
+fn is_unknown(rows: &[Vec<String>], column: usize) -> bool {
+    let mut cells = rows.iter().skip(1).filter_map(|row| row.get(column));
+    rows.len() > 1 && cells.all(|cell| cell == "-")
+}
+
+/// The width of each column: that of its widest cell.
+fn widths(rows: &[Vec<String>]) -> Vec<usize> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    (0..count).map(width).collect()
+}
+
 fn columns(
     rows: &[Vec<String>],
     left: impl Fn(usize) -> bool,
     between: &str,
 ) -> impl Iterator<Item = String> {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let widths = widths(rows);
     rows.iter().map(move |row| {
         let cells: Vec<String> = row
             .iter()

@@ -6,6 +6,7 @@ use crate::{
     cli::request::Host,
     connect::connect,
     failure::Failure,
+    live::{line::cut_middle, screen},
     output,
     render::{escape::terminal, json, text},
 };
@@ -20,6 +21,7 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     };
     let mut stream = client.list_functions(request).await?.into_inner();
     let mut any = false;
+    let width = screen::width();
     let mut unnamed = Vec::new();
     while let Some(message) = stream.message().await? {
         unnamed.extend(message.unnamed);
@@ -36,7 +38,7 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
                 .iter()
                 .zip(titles)
                 .fold(heading.to_owned(), |lines, (function, title)| {
-                    lines + &line(function, &title)
+                    lines + &line(function, &title, width)
                 })
         };
         any = true;
@@ -63,7 +65,7 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     }))
 }
 
-fn line(function: &v1::Function, title: &str) -> String {
+fn line(function: &v1::Function, title: &str, width: Option<usize>) -> String {
     let inlined = if function.inlined == 0 {
         String::new()
     } else {
@@ -74,5 +76,63 @@ fn line(function: &v1::Function, title: &str) -> String {
     } else {
         ""
     };
-    format!("{:>8} {inlined:>8}  {title}{unnamed}\n", function.size)
+    let numbers = format!("{:>8} {inlined:>8}  ", function.size);
+    let room = width.map_or(usize::MAX, |width| {
+        width.saturating_sub(numbers.len() + unnamed.len())
+    });
+    format!("{numbers}{}{unnamed}\n", short_title(title, room))
+}
+
+/// Columns that the place of a function is left beside its name.
+const PLACE: usize = 24;
+
+/// A function's name and its place in so many columns: of the place the end is kept, of the name both ends.
+fn short_title(title: &str, columns: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    if length(title) <= columns {
+        return title.to_owned();
+    }
+    let Some((name, place)) = title.split_once("  ") else {
+        return cut_middle(title, columns);
+    };
+    let beside = columns.saturating_sub(length(name) + 2);
+    let place = cut_begin(place, beside.max(PLACE).min(columns / 2));
+    let room = columns.saturating_sub(length(&place) + 2);
+    format!("{}  {place}", cut_middle(name, room))
+}
+
+/// The end of a text, in so many columns.
+fn cut_begin(text: &str, columns: usize) -> String {
+    let length = text.chars().count();
+    if length <= columns {
+        return text.to_owned();
+    }
+    let end = text.chars().skip(length + 1 - columns.max(1));
+    std::iter::once('…').chain(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_takes_a_line_of_the_terminal() {
+        let function = v1::Function {
+            size: 120,
+            ..v1::Function::default()
+        };
+        let title =
+            "std::map<std::string, std::vector<int>>::insert  /usr/src/project/server/include/map.h:120";
+        let line = |width| line(&function, title, width);
+        assert_eq!(line(None), format!("     120           {title}\n"));
+        for width in 40..160 {
+            let line = line(Some(width));
+            assert!(line.trim_end().chars().count() <= width, "{line}");
+            assert!(line.ends_with("map.h:120\n"), "{line}");
+        }
+        assert_eq!(
+            line(Some(80)),
+            "     120           std::map<std::str…tor<int>>::insert  …erver/include/map.h:120\n"
+        );
+    }
 }
