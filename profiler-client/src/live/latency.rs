@@ -12,7 +12,7 @@ use super::{
 use crate::{
     cli::args::{BarsOver, Color},
     failure::Failure,
-    render::{by_value, escape::terminal, text, units},
+    render::{by_value, escape::terminal, source_names, text, units},
     state::latency::{FunctionState, LatencyState},
 };
 
@@ -292,7 +292,7 @@ fn table(functions: &[&FunctionState], names: Vec<String>, columns: usize) -> Ve
     let room = columns.saturating_sub(widest + 2);
     let (least, most) = SPARK;
     let spark = Some(room.saturating_sub(longest.max(wanted) + 2).min(most)).filter(|spark| *spark >= least);
-    let names = text::short(names, room.max(1));
+    let names = text::short(brief(names, room), room.max(1));
     let heading = format!("{:<widest$}  {NAMES_HEADING}", table[0]);
     let mut lines = vec![Line::of(Style::Faint, heading)];
     for ((function, numbers), name) in functions.iter().zip(&table[1..]).zip(names) {
@@ -304,6 +304,21 @@ fn table(functions: &[&FunctionState], names: Vec<String>, columns: usize) -> Ve
         lines.push(line.and(Style::Strong, name));
     }
     lines
+}
+
+/// Names that do not fit into so many columns, briefly; but for those that would look alike then.
+fn brief(names: Vec<String>, columns: usize) -> Vec<String> {
+    let fits = |name: &String| name.chars().count() <= columns;
+    let brief: Vec<String> = names.iter().map(|name| source_names::brief(name)).collect();
+    let is_only = |name: &String| brief.iter().filter(|other| *other == name).count() == 1;
+    let chosen = names.into_iter().zip(&brief).map(|(name, brief)| {
+        if fits(&name) || !is_only(brief) {
+            name
+        } else {
+            brief.clone()
+        }
+    });
+    chosen.collect()
 }
 
 /// The numbers of functions below their heading, in so many columns where they can be had in them: with less space between
@@ -494,6 +509,17 @@ mod tests {
             assert!(columns < 60 || widest <= Some(columns), "{columns}\n{text}");
         }
         assert!(drawn(&of_a_glob(&names), 160, 24).contains('█'));
+    }
+
+    #[test]
+    fn names_of_cpp_are_told_by_their_ends() {
+        let names = [
+            "server::net::Connection::write_all(std::map<std::string, int>&, int)",
+            "server::net::Connection::read_all(std::map<std::string, int>&, int)",
+        ];
+        let text = drawn(&of_a_glob(&names), 80, 24);
+        assert!(text.contains("  Connection::write_all\n"), "{text}");
+        assert!(text.contains("  Connection::read_all\n"), "{text}");
     }
 
     #[test]

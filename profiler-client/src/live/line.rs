@@ -1,5 +1,7 @@
 //! Lines of styled text, before they become a terminal's.
 
+use crate::render::source_names::in_columns;
+
 /// What a piece of text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -112,8 +114,8 @@ impl Line {
         self
     }
 
-    /// Cuts it to a width as a row of a table, whose first piece are its numbers: the others in their middle, the longest first, and
-    /// only then the line at its end.
+    /// Cuts it to a width as a row of a table, whose first piece are its numbers: the others by briefer names, or in their middle, the
+    /// longest first, and only then the line at its end.
     #[must_use]
     pub fn fitted(mut self, width: usize) -> Self {
         for _ in 1..self.0.len() {
@@ -124,7 +126,7 @@ impl Line {
                 break;
             };
             let columns = text.chars().count();
-            *text = cut_middle(text, columns.saturating_sub(beyond).max(NAME_COLUMNS));
+            *text = in_columns(text, columns.saturating_sub(beyond).max(NAME_COLUMNS));
         }
         self.cut(width)
     }

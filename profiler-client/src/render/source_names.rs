@@ -1,5 +1,7 @@
 //! Names in little room.
 
+use crate::live::line::cut_middle;
+
 /// A path's last two components, without parameters and template arguments: what fits beside a line.
 #[must_use]
 pub fn short(name: &str) -> String {
@@ -21,10 +23,56 @@ pub fn short(name: &str) -> String {
         }
         before = c;
     }
-    let parts: Vec<&str> = plain.split("::").filter(|part| !part.is_empty()).collect();
-    let kept = parts.len().saturating_sub(2);
-    let shown = parts[kept..].join("::");
+    let shown = last_two(&plain);
     if shown.is_empty() { name.to_owned() } else { shown }
+}
+
+/// Words and names, each name as [`short`] has it: `woken at a::b::c(int) < d<e>` is `woken at b::c < d`.
+#[must_use]
+pub fn brief(text: &str) -> String {
+    if text.contains("operator") || !text.contains("::") {
+        return text.to_owned();
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut word = String::new();
+    let mut depth = 0usize;
+    let mut before = ' ';
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let is_between = c == '<' && before == ' ' && rest.peek() == Some(&' ');
+        match c {
+            '<' | '(' if !is_between => depth += 1,
+            // The arrow of `->` closes nothing.
+            '>' if before == '-' => {}
+            '>' | ')' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => {
+                shown.push_str(&last_two(&word));
+                word.clear();
+                shown.push(' ');
+            }
+            c if depth == 0 => word.push(c),
+            _ => {}
+        }
+        before = c;
+    }
+    shown.push_str(&last_two(&word));
+    shown
+}
+
+/// A name that fits into so many columns: as it is, briefly, or cut in its middle.
+#[must_use]
+pub fn in_columns(name: &str, columns: usize) -> String {
+    if name.chars().count() <= columns {
+        return name.to_owned();
+    }
+    cut_middle(&brief(name), columns)
+}
+
+/// The last two components of a path.
+fn last_two(path: &str) -> String {
+    let parts: Vec<&str> = path.split("::").filter(|part| !part.is_empty()).collect();
+    let kept = parts.len().saturating_sub(2);
+    parts.get(kept..).unwrap_or_default().join("::")
 }
 
 /// Text of so many columns at most.
@@ -55,6 +103,32 @@ mod tests {
         ] {
             assert_eq!(short(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn names_among_words_are_shortened() {
+        for (text, expected) in [
+            (
+                "woken at a::b::c(int) < d::e<f, g> < …",
+                "woken at b::c < d::e < …",
+            ),
+            (
+                " [sleeping] [lock rows+8] a::b<c>::d",
+                " [sleeping] [lock rows+8] b::d",
+            ),
+            ("application::(anonymous namespace)::f(int)", "application::f"),
+            ("ns::operator<<(A&, int)", "ns::operator<<(A&, int)"),
+            ("t (2 threads)", "t (2 threads)"),
+            ("a::call<fn(u32) -> u32> < main", "a::call < main"),
+        ] {
+            assert_eq!(brief(text), expected, "{text}");
+        }
+        assert_eq!(
+            in_columns("std::vec::Vec<int>::push", 30),
+            "std::vec::Vec<int>::push"
+        );
+        assert_eq!(in_columns("std::vec::Vec<int>::push", 12), "Vec::push");
+        assert_eq!(in_columns("std::vec::Vec<int>::push", 5), "Ve…sh");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use profiler_proto::v1;
 
-use super::{by_value, escape::terminal, units};
+use super::{by_value, escape::terminal, source_names, units};
 use crate::{
     live::line::{Line, cut_middle},
     state::latency::{FunctionState, LatencyState},
@@ -471,14 +471,11 @@ pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
 /// How a table becomes as narrow as a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Narrowed<'a> {
-    /// Columns whose cells may be cut in their middle.
-    pub cut: &'a [usize],
+    /// Columns whose cells may be cut in their middle, and what they keep.
+    pub cut: &'a [(usize, usize)],
     /// Columns that are left out where that is not enough, the first first.
     pub left_out: &'a [usize],
 }
-
-/// Columns of a cell that is cut, at least.
-const LEAST_CELL: usize = 16;
 
 /// The same as [`table`], but of so many columns at most where there is a width: first without columns in which nothing is known.
 #[must_use]
@@ -492,13 +489,10 @@ pub fn narrowed_table(
         return table(rows, left);
     };
     let widths = widths(rows);
+    let whole = |column: &usize| widths.get(*column).copied().unwrap_or(0);
     let least = |column: &usize| {
-        let width = widths.get(*column).copied().unwrap_or(0);
-        if narrowed.cut.contains(column) {
-            width.min(LEAST_CELL)
-        } else {
-            width
-        }
+        let cut = narrowed.cut.iter().find(|(cut, _)| cut == column);
+        cut.map_or(usize::MAX, |(_, least)| *least).min(whole(column))
     };
     let mut kept: Vec<usize> = (0..widths.len()).collect();
     let unknown = (0..widths.len()).filter(|column| is_unknown(rows, *column));
@@ -508,13 +502,10 @@ pub fn narrowed_table(
         }
         kept.retain(|other| *other != column);
     }
-    let whole = kept
-        .iter()
-        .map(|column| widths.get(*column).copied().unwrap_or(0));
-    let mut rooms: Vec<usize> = whole.collect();
+    let mut rooms: Vec<usize> = kept.iter().map(whole).collect();
     while with_gaps(rooms.iter().copied()) > width {
         let cut = kept.iter().zip(&mut rooms);
-        let may_give = cut.filter(|(column, room)| narrowed.cut.contains(column) && **room > LEAST_CELL);
+        let may_give = cut.filter(|(column, room)| **room > least(column));
         let Some((_, room)) = may_give.max_by_key(|(_, room)| **room) else {
             break;
         };
@@ -523,7 +514,7 @@ pub fn narrowed_table(
     let cells = |row: &Vec<String>| {
         let cells = kept.iter().zip(&rooms).filter_map(|(column, room)| {
             let cell = row.get(*column)?;
-            Some(cut_middle(cell, *room))
+            Some(source_names::in_columns(cell, *room))
         });
         cells.collect()
     };
@@ -681,6 +672,50 @@ fn narrow_ns(value: u64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal_and_is_whole_elsewhere() {
+        let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();
+        let rows = [
+            row(["STEP", "PLACE", "AT", "HITS/S", "A HIT"]),
+            row([
+                "serve",
+                "server::connection::Connection::serve(int)",
+                "server+0x1234",
+                "-",
+                "1.20 µs",
+            ]),
+            row(["serve", "main", "server+0x1200", "-", "800 ns"]),
+        ];
+        let narrowed = Narrowed {
+            cut: &[(1, 12)],
+            left_out: &[2],
+        };
+        let table_of = |width| narrowed_table(&rows, &[0, 1, 2], narrowed, width);
+        assert_eq!(table_of(None), table(&rows, &[0, 1, 2]));
+        assert_eq!(table_of(Some(200)), table(&rows, &[0, 1, 2]));
+        let widest = |table: String| table.lines().map(|line| line.chars().count()).max();
+        for width in 28..120 {
+            assert!(
+                widest(table_of(Some(width))) <= Some(width),
+                "{}",
+                table_of(Some(width))
+            );
+        }
+        // What is not known goes first, then what matters least.
+        assert_eq!(
+            table_of(Some(55)),
+            "STEP   PLACE              AT               A HIT\n\
+             serve  Connection::serve  server+0x1234  1.20 µs\n\
+             serve  main               server+0x1200   800 ns\n"
+        );
+        assert_eq!(
+            table_of(Some(34)),
+            "STEP   PLACE                A HIT\n\
+             serve  Connection::serve  1.20 µs\n\
+             serve  main                800 ns\n"
+        );
+    }
 
     /// A view of one function with two modes.
     pub(crate) fn sample() -> LatencyState {

@@ -6,9 +6,14 @@ use crate::{
     cli::request::Host,
     connect::connect,
     failure::Failure,
-    live::{line::cut_middle, screen},
+    live::screen,
     output,
-    render::{escape::terminal, json, text},
+    render::{
+        escape::terminal,
+        json,
+        source_names::{brief, in_columns},
+        text,
+    },
 };
 
 /// Lists functions, as they arrive: large programs have a million of them.
@@ -86,19 +91,20 @@ fn line(function: &v1::Function, title: &str, width: Option<usize>) -> String {
 /// Columns that the place of a function is left beside its name.
 const PLACE: usize = 24;
 
-/// A function's name and its place in so many columns: of the place the end is kept, of the name both ends.
+/// A function's name and its place in so many columns: of the place the end is kept, of the name what tells it from others.
 fn short_title(title: &str, columns: usize) -> String {
     let length = |text: &str| text.chars().count();
     if length(title) <= columns {
         return title.to_owned();
     }
     let Some((name, place)) = title.split_once("  ") else {
-        return cut_middle(title, columns);
+        return in_columns(title, columns);
     };
-    let beside = columns.saturating_sub(length(name) + 2);
-    let place = cut_begin(place, beside.max(PLACE).min(columns / 2));
+    let brief = brief(name);
+    let beside = columns.saturating_sub(length(&brief) + 2);
+    let place = cut_begin(place, beside.max(PLACE.min(columns / 2)));
     let room = columns.saturating_sub(length(&place) + 2);
-    format!("{}  {place}", cut_middle(name, room))
+    format!("{}  {place}", in_columns(name, room))
 }
 
 /// The end of a text, in so many columns.
@@ -132,7 +138,7 @@ mod tests {
         }
         assert_eq!(
             line(Some(80)),
-            "     120           std::map<std::str…tor<int>>::insert  …erver/include/map.h:120\n"
+            "     120           map::insert  /usr/src/project/server/include/map.h:120\n"
         );
     }
 }

@@ -40,7 +40,7 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
         ]
     }));
     let narrowed = text::Narrowed {
-        cut: &[6, 7],
+        cut: &[(6, 16), (7, 24)],
         left_out: &[1, 2],
     };
     output::stdout(text::narrowed_table(

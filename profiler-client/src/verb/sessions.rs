@@ -54,7 +54,7 @@ pub async fn list(host: &Host, json: bool) -> Result<(), Failure> {
         ]
     }));
     let narrowed = text::Narrowed {
-        cut: &[4],
+        cut: &[(4, 24)],
         left_out: &[2, 3],
     };
     output::stdout(text::narrowed_table(&rows, &[0, 1, 4], narrowed, screen::width()))
