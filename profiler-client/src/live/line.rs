@@ -230,7 +230,7 @@ mod tests {
         let fitted = row.clone().fitted(60).text();
         assert_eq!(
             fitted,
-            "  45.5%  50.5 ms  read  do_read < fi…_request < main  3 open"
+            "  45.5%  50.5 ms  read  do_read < fill_t…_buffer < …  3 open"
         );
         for width in 0..100 {
             let fitted = row.clone().fitted(width);

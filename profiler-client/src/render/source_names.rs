@@ -59,13 +59,42 @@ pub fn brief(text: &str) -> String {
     shown
 }
 
-/// A name that fits into so many columns: as it is, briefly, or cut in its middle.
+/// A name, or functions each called by the next, in so many columns: as it is, briefly, or cut.
 #[must_use]
 pub fn in_columns(name: &str, columns: usize) -> String {
     if name.chars().count() <= columns {
         return name.to_owned();
     }
-    cut_middle(&brief(name), columns)
+    let brief = brief(name);
+    if brief.contains(FROM) && brief.chars().count() > columns {
+        chain_in_columns(&brief, columns)
+    } else {
+        cut_middle(&brief, columns)
+    }
+}
+
+/// What stands between a function and the one that called it.
+const FROM: &str = " < ";
+
+/// Columns of a function that is cut, at least: less says nothing.
+const LEAST_LINK: usize = 12;
+
+/// Functions, each called by the next: the first of them, as many as there is room for, the last of these cut in its middle.
+fn chain_in_columns(chain: &str, columns: usize) -> String {
+    const MORE: &str = " < …";
+    let length = |text: &str| text.chars().count();
+    let room = columns.saturating_sub(length(MORE));
+    let mut links = chain.split(FROM);
+    let mut shown = cut_middle(links.next().unwrap_or_default(), room);
+    for link in links {
+        let left = room.saturating_sub(length(&shown) + length(FROM));
+        if length(link) > left && left < LEAST_LINK {
+            break;
+        }
+        shown = format!("{shown}{FROM}{}", cut_middle(link, left));
+    }
+    let shown = shown.strip_suffix(MORE).unwrap_or(&shown);
+    format!("{shown}{MORE}")
 }
 
 /// The last two components of a path.
@@ -129,6 +158,24 @@ mod tests {
         );
         assert_eq!(in_columns("std::vec::Vec<int>::push", 12), "Vec::push");
         assert_eq!(in_columns("std::vec::Vec<int>::push", 5), "Ve…sh");
+    }
+
+    #[test]
+    fn of_a_chain_the_first_functions_are_shown() {
+        let chain = "usleep < application::handle_a_request(int) < worker < std::thread::run < …";
+        for (columns, expected) in [
+            (100, chain),
+            (60, "usleep < application::handle_a_request < worker < …"),
+            (50, "usleep < application::handle_a_request < …"),
+            (40, "usleep < application::…dle_a_request < …"),
+            (20, "usleep < …"),
+            (8, "u…ep < …"),
+        ] {
+            assert_eq!(in_columns(chain, columns), expected, "{columns}");
+        }
+        for columns in 5..80 {
+            assert!(in_columns(chain, columns).chars().count() <= columns, "{columns}");
+        }
     }
 
     #[test]

@@ -467,7 +467,7 @@ pub(crate) mod tests {
         }
         let caller = syscalls(&state, by, Some(80)).swap_remove(2).text();
         assert!(
-            caller.ends_with("  Connection::wri…tart::{{closure}}"),
+            caller.ends_with("  Connection::write_all_buffers < …"),
             "{caller}"
         );
     }

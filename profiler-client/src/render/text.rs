@@ -495,12 +495,14 @@ pub fn narrowed_table(
         cut.map_or(usize::MAX, |(_, least)| *least).min(whole(column))
     };
     let mut kept: Vec<usize> = (0..widths.len()).collect();
-    let unknown = (0..widths.len()).filter(|column| is_unknown(rows, *column));
-    for column in unknown.chain(narrowed.left_out.iter().copied()) {
+    if with_gaps(kept.iter().map(whole)) > width {
+        kept.retain(|column| !is_unknown(rows, *column));
+    }
+    for left_out in narrowed.left_out {
         if with_gaps(kept.iter().map(least)) <= width {
             break;
         }
-        kept.retain(|other| *other != column);
+        kept.retain(|column| column != left_out);
     }
     let mut rooms: Vec<usize> = kept.iter().map(whole).collect();
     while with_gaps(rooms.iter().copied()) > width {
