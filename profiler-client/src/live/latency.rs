@@ -108,6 +108,19 @@ impl View<'_> {
         }
     }
 
+    /// The same in as many lines as it needs.
+    fn title_lines(self, function: &FunctionState, columns: usize) -> Vec<Line> {
+        let title = self.title(function);
+        if title.width() <= columns {
+            return vec![title];
+        }
+        let name = source_names::in_columns(&text::title(&function.function), columns.saturating_sub(2));
+        let mut lines = vec![Line::of(Style::Plain, format!("  {name}"))];
+        let how = self.site(&function.function).map(method);
+        lines.extend(how.map(|how| Line::of(Style::Faint, format!("  {how}"))));
+        lines
+    }
+
     /// Numbers of a function's calls, losses, and the slowest of them.
     #[must_use]
     pub fn numbers(state: &LatencyState, function: &FunctionState, columns: usize) -> Vec<Line> {
@@ -135,11 +148,11 @@ impl View<'_> {
     }
 
     fn one(self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
-        let title = self.title(function);
+        let title = self.title_lines(function, columns);
         let mut below = Self::numbers(state, function, columns);
 
-        // Title lines, the daemon's cost and two empty lines besides the bars.
-        let room = rows.saturating_sub(below.len() + 6);
+        // The scope, what calls are shown, the daemon's cost and two empty lines besides the bars.
+        let room = rows.saturating_sub(below.len() + title.len() + 5);
         if let Some(by) = &function.by {
             // At most half of the room, and what the bars cannot fill.
             let most = (room / 2).max(room.saturating_sub(MAX_BARS));
@@ -147,7 +160,9 @@ impl View<'_> {
             values.push(Line::default());
             below.splice(0..0, values);
         }
-        let room = rows.saturating_sub(below.len() + 6).clamp(3, MAX_BARS);
+        let room = rows
+            .saturating_sub(below.len() + title.len() + 5)
+            .clamp(3, MAX_BARS);
         let (counts, summary, of) = match self.bars {
             BarsOver::Window => (&function.window_counts, &function.window, "in the window"),
             BarsOver::Start => (
@@ -156,7 +171,8 @@ impl View<'_> {
                 "since the start",
             ),
         };
-        let mut lines = vec![title, Line::of(Style::Faint, format!("  calls {of}"))];
+        let mut lines = title;
+        lines.push(Line::of(Style::Faint, format!("  calls {of}")));
         let histogram = bars::histogram(counts, summary, self.threshold_ns, columns, room);
         if histogram.is_empty() {
             lines.push(Line::of(Style::Faint, "  no call has ended yet"));
@@ -546,6 +562,22 @@ mod tests {
         let text = drawn(&state, 80, 24);
         assert!(
             text.contains("not called: 162 (") && text.contains("  ngx_http_function_6\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_long_name_has_a_line_of_its_own() {
+        let mut state = of_a_glob(&["server::net::Connection::write_all(std::map<std::string, int>&, int)"]);
+        for function in state.functions.values_mut() {
+            function.function.file = "/usr/src/server/net/connection.cc".to_owned();
+        }
+        let text = drawn(&state, 80, 24);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains(
+                "  Connection::write_all  /usr/src/server/net/connection.cc:12\n  exit by 3 ret probes\n"
+            ),
             "{text}"
         );
     }
