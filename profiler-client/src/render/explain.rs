@@ -133,7 +133,7 @@ pub fn explained(
     lines
 }
 
-/// What is above the scope of the next step.
+/// What is before the scope of the next step.
 const NEXT: &str = "look at those: ";
 
 /// The lines of [`explained`] in so many columns: sentences are divided between words, and what stands beside a finding, or beside
@@ -147,9 +147,9 @@ pub fn fitted(lines: Vec<Line>, width: usize) -> Vec<Line> {
             let first = Line(vec![head.clone(), shown.clone()]);
             let is_next = head.1 == NEXT;
             let first = if is_next { first } else { first.fitted(width) };
-            let below = beside.iter().flat_map(|(style, text)| {
+            let below = beside.iter().map(|(style, text)| {
                 let text = format!("{BELOW}{}", text.trim_start());
-                Some(Line::of(*style, text).cut(width))
+                Line::of(*style, text).cut(width)
             });
             std::iter::once(first).chain(below).collect()
         }
