@@ -22,6 +22,7 @@ use tempfile::NamedTempFile;
 
 use crate::{
     failure::Failure,
+    live::{line::in_words, screen::Screen},
     render::escape::{self, terminal},
 };
 
@@ -306,9 +307,31 @@ pub fn ndjson(lines: impl AsRef<str>) -> Result<(), Failure> {
     stdout(escape::ndjson(lines.as_ref()).as_bytes())
 }
 
-/// Writes a note for the user to standard error, whose loss is no failure.
+/// Writes a note for the user to standard error, whose loss is no failure. On a terminal, it takes as many lines as it needs.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "profiler: {text}");
+    let mut stderr = io::stderr().lock();
+    let note = noted(text, stderr.is_terminal().then(columns));
+    let _ = writeln!(stderr, "{note}");
+}
+
+/// A note as it is written: in lines of so many columns where that is known.
+fn noted(text: &str, columns: Option<usize>) -> String {
+    let note = format!("profiler: {text}");
+    let Some(columns) = columns else { return note };
+    let lines = note.split('\n').flat_map(|line| {
+        // What is indented is typed or pointed at, and stays as it is.
+        if line.starts_with(' ') {
+            vec![line.to_owned()]
+        } else {
+            in_words(line, columns)
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    Screen::size().0
 }
 
 /// The failure of two outcomes that is the command's result: the first, and a second one is a note.
@@ -341,7 +364,8 @@ pub fn note_amid_progress(text: &str) {
     } else {
         ""
     };
-    let _ = writeln!(stderr, "{clear}profiler: {text}");
+    let note = noted(text, stderr.is_terminal().then(columns));
+    let _ = writeln!(stderr, "{clear}{note}");
 }
 
 /// Writes the daemon's warnings to standard error.
@@ -373,8 +397,7 @@ impl Progress {
         if !self.terminal {
             return;
         }
-        let width = crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns));
-        let text: String = text.chars().take(width.saturating_sub(1)).collect();
+        let text: String = text.chars().take(columns().saturating_sub(1)).collect();
         let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
         let _ = io::stderr().flush();
         self.shown = true;
@@ -397,6 +420,22 @@ mod tests {
 
     /// A user without rights, by Debian's numbering.
     const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn a_note_is_one_line_but_on_a_terminal() {
+        let words = "warning: the entry of `handle` is single-stepped, which makes each call of it slower by microseconds";
+        assert_eq!(noted(words, None), format!("profiler: {words}"));
+        let lines = noted(words, Some(60));
+        assert!(lines.lines().all(|line| line.chars().count() <= 60), "{lines}");
+        assert_eq!(lines.replace("\n ", ""), format!("profiler: {words}"));
+    }
+
+    #[test]
+    fn what_is_typed_or_pointed_at_in_a_note_stays_in_its_line() {
+        let command = "  install -D -m 644 a b";
+        let note = noted(&format!("No debug information.\n{command}"), Some(20));
+        assert_eq!(note, format!("profiler: No debug\n  information.\n{command}"));
+    }
 
     #[test]
     fn a_file_is_there_in_full_or_as_it_was() {

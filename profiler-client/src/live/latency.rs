@@ -6,13 +6,13 @@ use profiler_proto::v1;
 
 use super::{
     bars,
-    line::{Line, Style},
+    line::{Line, Style, in_words},
     screen::{Screen, is_coloured},
 };
 use crate::{
     cli::args::{BarsOver, Color},
     failure::Failure,
-    render::{by_value, escape::terminal, text, units},
+    render::{by_value, escape::terminal, source_names, text, units},
     state::latency::{FunctionState, LatencyState},
 };
 
@@ -108,6 +108,19 @@ impl View<'_> {
         }
     }
 
+    /// The same in as many lines as it needs.
+    fn title_lines(self, function: &FunctionState, columns: usize) -> Vec<Line> {
+        let title = self.title(function);
+        if title.width() <= columns {
+            return vec![title];
+        }
+        let name = source_names::in_columns(&text::title(&function.function), columns.saturating_sub(2));
+        let mut lines = vec![Line::of(Style::Plain, format!("  {name}"))];
+        let how = self.site(&function.function).map(method);
+        lines.extend(how.map(|how| Line::of(Style::Faint, format!("  {how}"))));
+        lines
+    }
+
     /// Numbers of a function's calls, losses, and the slowest of them.
     #[must_use]
     pub fn numbers(state: &LatencyState, function: &FunctionState, columns: usize) -> Vec<Line> {
@@ -121,7 +134,8 @@ impl View<'_> {
         } else {
             Style::Faint
         };
-        below.push(Line::of(style, text::state_line(function, &lost)));
+        let state_line = in_words(&text::state_line(function, &lost), columns);
+        below.extend(state_line.into_iter().map(|line| Line::of(style, line)));
         let taken_off = text::taken_off(function).into_iter();
         below.extend(taken_off.map(|line| Line::of(Style::Warning, line)));
         below.extend(text::partial(function).map(|line| Line::of(Style::Warning, line)));
@@ -134,11 +148,11 @@ impl View<'_> {
     }
 
     fn one(self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
-        let title = self.title(function);
+        let title = self.title_lines(function, columns);
         let mut below = Self::numbers(state, function, columns);
 
-        // Title lines, the daemon's cost and two empty lines besides the bars.
-        let room = rows.saturating_sub(below.len() + 6);
+        // The scope, what calls are shown, the daemon's cost and two empty lines besides the bars.
+        let room = rows.saturating_sub(below.len() + title.len() + 5);
         if let Some(by) = &function.by {
             // At most half of the room, and what the bars cannot fill.
             let most = (room / 2).max(room.saturating_sub(MAX_BARS));
@@ -146,7 +160,9 @@ impl View<'_> {
             values.push(Line::default());
             below.splice(0..0, values);
         }
-        let room = rows.saturating_sub(below.len() + 6).clamp(3, MAX_BARS);
+        let room = rows
+            .saturating_sub(below.len() + title.len() + 5)
+            .clamp(3, MAX_BARS);
         let (counts, summary, of) = match self.bars {
             BarsOver::Window => (&function.window_counts, &function.window, "in the window"),
             BarsOver::Start => (
@@ -155,7 +171,8 @@ impl View<'_> {
                 "since the start",
             ),
         };
-        let mut lines = vec![title, Line::of(Style::Faint, format!("  calls {of}"))];
+        let mut lines = title;
+        lines.push(Line::of(Style::Faint, format!("  calls {of}")));
         let histogram = bars::histogram(counts, summary, self.threshold_ns, columns, room);
         if histogram.is_empty() {
             lines.push(Line::of(Style::Faint, "  no call has ended yet"));
@@ -201,82 +218,44 @@ fn method(site: &v1::Site) -> String {
 /// Lines that a function's calls by value need: its name, a heading, a value, and what is not shown.
 const LEAST_LINES: usize = 5;
 
-/// A table of functions, those that take the most time first.
+/// Columns that the names of several functions are given at least, where some are that long.
+const NAMES: usize = 28;
+
+/// What stands above names.
+const NAMES_HEADING: &str = "in the window";
+
+/// Columns of the histogram in a row, at least and at most.
+const SPARK: (usize, usize) = (8, 16);
+
+/// Columns of a table that give way to names, the first first.
+const GIVING_WAY: [&str; 3] = ["mean", "open", "per s"];
+
+/// A table of functions, those that take the most time first; those that were not called are a line.
 fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
-    let mut functions: Vec<&FunctionState> = state.functions.values().collect();
+    let (mut called, not_called): (Vec<_>, Vec<_>) = state
+        .functions
+        .values()
+        .partition(|function| text::was_called(function));
     let time = |function: &FunctionState| function.window.rate_hz * function.window.mean_ns;
-    functions.sort_by(|a, b| time(b).total_cmp(&time(a)));
-    let room = rows.saturating_sub(6).max(1);
-    let mut table = vec![
-        ["calls", "per s", "mean", "p50", "p95", "p99", "max", "open"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let shown = &functions[..functions.len().min(room)];
-    table.extend(shown.iter().map(|function| {
-        let window = &function.window;
-        let ns = |ns: u64| {
-            if window.count > 0.0 {
-                units::duration(ns as f64)
-            } else {
-                "-".to_owned()
-            }
-        };
-        vec![
-            units::number(function.since_start.count),
-            units::number(window.rate_hz),
-            if window.count > 0.0 {
-                units::duration(window.mean_ns)
-            } else {
-                "-".to_owned()
-            },
-            ns(window.p50_ns),
-            ns(window.p95_ns),
-            ns(window.p99_ns),
-            ns(window.max_ns),
-            units::count(function.open),
-        ]
-    }));
-    let table = text::align(&table, 0);
-    let widest = table.iter().map(|line| line.chars().count()).max().unwrap_or(0);
-    let spark = 16.min(columns.saturating_sub(widest + 30));
-    let mut lines = vec![Line::of(
-        Style::Faint,
-        format!("{:<widest$}  in the window", table[0]),
-    )];
+    called.sort_by(|a, b| time(b).total_cmp(&time(a)));
+    let foot = foot(state, &not_called, columns);
+    // Besides the rows: the title, the heading, what there is more, an empty line, and the daemon's cost.
+    let room = rows.saturating_sub(foot.len() + 5).max(1);
+    let shown = &called[..called.len().min(room)];
     let names = text::distinct(shown.iter().map(|function| &function.function), text::name);
-    for ((function, numbers), name) in shown.iter().zip(&table[1..]).zip(&names) {
-        lines.push(
-            Line::of(Style::Plain, format!("{numbers:<widest$}  "))
-                .and(
-                    Style::Bar,
-                    format!("{:<spark$}  ", bars::spark(&function.window_counts, spark)),
-                )
-                .and(Style::Strong, name.as_str()),
-        );
-    }
-    if functions.len() > shown.len() {
+    let mut lines = if shown.is_empty() {
+        vec![Line::of(Style::Faint, "  no call has ended yet")]
+    } else {
+        table(shown, names.clone(), columns)
+    };
+    if called.len() > shown.len() {
         lines.push(Line::of(
             Style::Faint,
-            format!("  … and {} more", functions.len() - shown.len()),
+            format!("  … and {} more", called.len() - shown.len()),
         ));
     }
-    let abandoned = functions.iter().map(|function| function.abandoned).sum::<u64>();
-    let mut lost = state.lost.clone();
-    for function in &functions {
-        for (reason, &n) in &function.lost {
-            *lost.entry(reason.clone()).or_default() += n;
-        }
-    }
     lines.push(Line::default());
-    lines.push(Line::of(
-        if lost.values().any(|&n| n > 0) {
-            Style::Warning
-        } else {
-            Style::Faint
-        },
-        format!("  abandoned {}  {}", units::count(abandoned), text::losses(&lost)),
-    ));
+    lines.extend(foot);
     for (function, name) in shown.iter().zip(names) {
         let Some(by) = &function.by else { continue };
         // Of the screen, but for the title, the daemon's cost and the cursor's line.
@@ -290,8 +269,128 @@ fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
     lines
 }
 
+/// What stands below a table of functions: those that were not called, and what was lost of all of them.
+fn foot(state: &LatencyState, not_called: &[&FunctionState], columns: usize) -> Vec<Line> {
+    let functions = || state.functions.values();
+    let abandoned = functions().map(|function| function.abandoned).sum::<u64>();
+    let mut lost = state.lost.clone();
+    for function in functions() {
+        for (reason, &n) in &function.lost {
+            *lost.entry(reason.clone()).or_default() += n;
+        }
+    }
+    let style = if lost.values().any(|&n| n > 0) {
+        Style::Warning
+    } else {
+        Style::Faint
+    };
+    let not_called = text::not_called_line(not_called).map(|line| format!("  {line}"));
+    let mut lines: Vec<Line> = not_called
+        .into_iter()
+        .flat_map(|line| in_words(&line, columns))
+        .map(|line| Line::of(Style::Faint, line))
+        .collect();
+    let words = format!("  abandoned {}  {}", units::count(abandoned), text::losses(&lost));
+    lines.extend(
+        in_words(&words, columns)
+            .into_iter()
+            .map(|line| Line::of(style, line)),
+    );
+    lines
+}
+
+/// A row for each function below a heading: as many numbers as leave room for the names.
+fn table(functions: &[&FunctionState], names: Vec<String>, columns: usize) -> Vec<Line> {
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let wanted = longest.clamp(NAMES_HEADING.len(), NAMES);
+    let table = numbers(functions, columns.saturating_sub(wanted + 2));
+    let widest = table.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let room = columns.saturating_sub(widest + 2);
+    let (least, most) = SPARK;
+    let spark = Some(room.saturating_sub(longest.max(wanted) + 2).min(most)).filter(|spark| *spark >= least);
+    let names = text::short(brief(names, room), room.max(1));
+    let heading = format!("{:<widest$}  {NAMES_HEADING}", table[0]);
+    let mut lines = vec![Line::of(Style::Faint, heading)];
+    for ((function, numbers), name) in functions.iter().zip(&table[1..]).zip(names) {
+        let mut line = Line::of(Style::Plain, format!("{numbers:<widest$}  "));
+        if let Some(spark) = spark {
+            let bars = bars::spark(&function.window_counts, spark);
+            line = line.and(Style::Bar, format!("{bars:<spark$}  "));
+        }
+        lines.push(line.and(Style::Strong, name));
+    }
+    lines
+}
+
+/// Names that do not fit into so many columns, briefly; but for those that would look alike then.
+fn brief(names: Vec<String>, columns: usize) -> Vec<String> {
+    let fits = |name: &String| name.chars().count() <= columns;
+    let brief: Vec<String> = names.iter().map(|name| source_names::brief(name)).collect();
+    let is_only = |name: &String| brief.iter().filter(|other| *other == name).count() == 1;
+    let chosen = names.into_iter().zip(&brief).map(|(name, brief)| {
+        if fits(&name) || !is_only(brief) {
+            name
+        } else {
+            brief.clone()
+        }
+    });
+    chosen.collect()
+}
+
+/// The numbers of functions below their heading, in so many columns where they can be had in them: with less space between
+/// them, and then without those that matter least.
+fn numbers(functions: &[&FunctionState], columns: usize) -> Vec<String> {
+    let fits = |lines: &Vec<String>| lines.iter().all(|line| line.chars().count() <= columns);
+    let wide = text::align(&number_rows(functions, units::duration), 0);
+    if fits(&wide) {
+        return wide;
+    }
+    let mut rows = number_rows(functions, units::narrow_duration);
+    for column in GIVING_WAY {
+        let lines = text::narrow(&rows, 0);
+        if fits(&lines) {
+            return lines;
+        }
+        if let Some(at) = rows[0].iter().position(|heading| heading == column) {
+            for row in &mut rows {
+                row.remove(at);
+            }
+        }
+    }
+    text::narrow(&rows, 0)
+}
+
+/// The same by row and column, durations in some form.
+fn number_rows(functions: &[&FunctionState], duration: impl Fn(f64) -> String) -> Vec<Vec<String>> {
+    let titles = ["calls", "per s", "mean", "p50", "p95", "p99", "max", "open"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    rows.extend(functions.iter().map(|function| {
+        let window = &function.window;
+        let ns = |ns: f64| {
+            if window.count > 0.0 {
+                duration(ns)
+            } else {
+                "-".to_owned()
+            }
+        };
+        vec![
+            units::number(function.since_start.count),
+            units::number(window.rate_hz),
+            ns(window.mean_ns),
+            ns(window.p50_ns as f64),
+            ns(window.p95_ns as f64),
+            ns(window.p99_ns as f64),
+            ns(window.max_ns as f64),
+            units::count(function.open),
+        ]
+    }));
+    rows
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::{
         render::text::tests::sample,
@@ -384,5 +483,102 @@ mod tests {
             many.functions.insert(id, state.functions[&1].clone());
         }
         assert!(drawn(&many, 140, 20).contains("… and 85 more"));
+    }
+
+    /// Functions of one glob, each called.
+    fn of_a_glob(names: &[&str]) -> LatencyState {
+        let mut state = sample();
+        let one = state.functions[&1].clone();
+        state.functions.clear();
+        for (id, name) in (1..).zip(names) {
+            let mut function = one.clone();
+            function.function.name = (*name).to_owned();
+            state.functions.insert(id, function);
+        }
+        state
+    }
+
+    #[test]
+    fn names_of_functions_are_told_apart_at_80_columns() {
+        let names = [
+            "ngx_http_upstream_init_request",
+            "ngx_http_upstream_init_request_body_filter",
+            "ngx_http_upstream_send_request_body_filter",
+            "ngx_http_core_run_phases",
+        ];
+        let text = drawn(&of_a_glob(&names), 80, 24);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        for name in ["ngx_http_upstream_init_request", "ngx_http_core_run_phases"] {
+            assert!(text.contains(&format!("{name}\n")), "{name}\n{text}");
+        }
+        let shown: HashSet<&str> = text
+            .lines()
+            .filter_map(|line| line.split("  ngx_").nth(1))
+            .collect();
+        assert_eq!(shown.len(), names.len(), "{text}");
+        for column in ["calls", "per s", "p50", "p95", "p99", "max"] {
+            assert!(text.contains(column), "{column}\n{text}");
+        }
+        for columns in 20..200 {
+            let text = drawn(&of_a_glob(&names), columns, 24);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(columns < 60 || widest <= Some(columns), "{columns}\n{text}");
+        }
+        assert!(drawn(&of_a_glob(&names), 160, 24).contains('█'));
+    }
+
+    #[test]
+    fn names_of_cpp_are_told_by_their_ends() {
+        let names = [
+            "server::net::Connection::write_all(std::map<std::string, int>&, int)",
+            "server::net::Connection::read_all(std::map<std::string, int>&, int)",
+        ];
+        let text = drawn(&of_a_glob(&names), 80, 24);
+        assert!(text.contains("  Connection::write_all\n"), "{text}");
+        assert!(text.contains("  Connection::read_all\n"), "{text}");
+    }
+
+    #[test]
+    fn functions_that_were_not_called_are_a_line() {
+        let names: Vec<String> = (0..163).map(|n| format!("ngx_http_function_{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut state = of_a_glob(&names);
+        for function in state.functions.values_mut() {
+            function.since_start = v1::Summary::default();
+            function.window = v1::Summary::default();
+            function.open = 0;
+            function.abandoned = 0;
+            function.lost.clear();
+        }
+        let text = drawn(&state, 80, 24);
+        assert!(
+            text.contains("  not called: 163 (ngx_http_function_0, "),
+            "{text}"
+        );
+        assert!(!text.contains("more") && !text.contains("per s"), "{text}");
+        assert!(text.lines().count() < 9, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        state.functions.get_mut(&7).unwrap().open = 1;
+        let text = drawn(&state, 80, 24);
+        assert!(
+            text.contains("not called: 162 (") && text.contains("  ngx_http_function_6\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_long_name_has_a_line_of_its_own() {
+        let mut state = of_a_glob(&["server::net::Connection::write_all(std::map<std::string, int>&, int)"]);
+        for function in state.functions.values_mut() {
+            function.function.file = "/usr/src/server/net/connection.cc".to_owned();
+        }
+        let text = drawn(&state, 80, 24);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains(
+                "  Connection::write_all  /usr/src/server/net/connection.cc:12\n  exit by 3 ret probes\n"
+            ),
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Lines of styled text, before they become a terminal's.
 
+use crate::render::source_names::in_columns;
+
 /// What a piece of text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -39,6 +41,42 @@ pub fn cut_middle(text: &str, columns: usize) -> String {
         .collect()
 }
 
+/// Lines of so many columns, divided between words where a word fits; all but the first are indented.
+#[must_use]
+pub fn in_words(text: &str, columns: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let columns = columns.max(INDENT.len() + 1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        if !is_empty && line.chars().count() + 1 + word.len() > columns {
+            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
+        } else if !is_empty {
+            line.push(' ');
+        }
+        // One that is longer than a line is divided.
+        while line.chars().count() + word.len() > columns {
+            let rest = word.split_off(columns - line.chars().count());
+            line.extend(word);
+            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
+            word = rest;
+        }
+        line.extend(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
+/// Lines of one style that together have a text, each of so many columns.
+#[must_use]
+pub fn wrapped(style: Style, text: &str, columns: usize) -> Vec<Line> {
+    let lines = in_words(text, columns).into_iter();
+    lines.map(|line| Line::of(style, line)).collect()
+}
+
 impl Line {
     /// A line of one style.
     #[must_use]
@@ -74,6 +112,23 @@ impl Line {
             *name = cut_middle(name, columns.saturating_sub(beyond).max(NAME_COLUMNS));
         }
         self
+    }
+
+    /// Cuts it to a width as a row of a table, whose first piece are its numbers: the others by briefer names, or in their middle, the
+    /// longest first, and only then the line at its end.
+    #[must_use]
+    pub fn fitted(mut self, width: usize) -> Self {
+        for _ in 1..self.0.len() {
+            let beyond = self.width().saturating_sub(width);
+            let others = self.0.iter_mut().skip(1);
+            let longest = others.max_by_key(|(_, text)| text.chars().count());
+            let Some((_, text)) = longest.filter(|_| beyond > 0) else {
+                break;
+            };
+            let columns = text.chars().count();
+            *text = in_columns(text, columns.saturating_sub(beyond).max(NAME_COLUMNS));
+        }
+        self.cut(width)
     }
 
     /// Cuts it to a width: a name in its middle, and then the line at its end, where a mark says so.
@@ -143,6 +198,44 @@ mod tests {
         );
         // A few columns of a name are left, and what does not fit then is cut.
         assert_eq!(line().cut(30).text(), "  45.5%  50.5 ms  std::co…::i…");
+    }
+
+    #[test]
+    fn lines_are_divided_between_words() {
+        assert_eq!(
+            in_words("waits cannot be filtered", 12),
+            ["waits cannot", "  be", "  filtered"]
+        );
+        assert_eq!(in_words("", 12), [""]);
+        assert_eq!(in_words("abcdefgh i", 4), ["abcd", "  ef", "  gh", "  i"]);
+        for columns in 0..20 {
+            let lines = in_words("a few words, and averyveryverylongone", columns);
+            assert!(
+                lines.iter().all(|line| line.chars().count() <= columns.max(3)),
+                "{lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_is_cut_in_the_middle_of_what_is_longest_behind_its_numbers() {
+        let row = Line::of(Style::Plain, "  45.5%  50.5 ms  ")
+            .and(Style::Strong, "read")
+            .and(
+                Style::Plain,
+                "  do_read < fill_the_buffer < handle_a_request < main",
+            )
+            .and(Style::Faint, "  3 open");
+        assert_eq!(row.clone().fitted(100), row);
+        let fitted = row.clone().fitted(60).text();
+        assert_eq!(
+            fitted,
+            "  45.5%  50.5 ms  read  do_read < fill_t…_buffer < …  3 open"
+        );
+        for width in 0..100 {
+            let fitted = row.clone().fitted(width);
+            assert!(fitted.width() <= width, "{width}: {}", fitted.text());
+        }
     }
 
     #[test]

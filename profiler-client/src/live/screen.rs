@@ -39,7 +39,9 @@ impl Screen {
     /// Columns and lines to draw in; the line of the cursor is left out.
     #[must_use]
     pub fn size() -> (usize, usize) {
-        let (columns, rows) = terminal::size().unwrap_or((80, 24));
+        // One that does not know its size says that it has none.
+        let known = terminal::size().ok().filter(|(columns, _)| *columns > 0);
+        let (columns, rows) = known.unwrap_or((80, 24));
         (
             usize::from(columns).max(20),
             usize::from(rows).saturating_sub(1).max(4),
@@ -121,6 +123,12 @@ pub fn is_coloured(color: When, terminal: bool) -> bool {
     }
 }
 
+/// Columns of what is written to standard output; `None` where that is no terminal.
+#[must_use]
+pub fn width() -> Option<usize> {
+    io::stdout().is_terminal().then(|| Screen::size().0)
+}
+
 /// Writes lines to standard output, to stay there. On a terminal, names are cut to its width.
 ///
 /// # Errors
@@ -130,10 +138,7 @@ pub fn print(lines: &[Line], colour: bool) -> Result<(), Failure> {
     // The decision was made; crossterm would look at NO_COLOR again.
     crossterm::style::force_color_output(colour);
     let mut bytes = Vec::new();
-    let width = io::stdout().is_terminal().then(terminal::size);
-    let width = width
-        .and_then(Result::ok)
-        .map(|(columns, _)| usize::from(columns));
+    let width = width();
     for line in lines {
         let line = width.map_or(line.clone(), |width| line.clone().with_short_name(width));
         for (style, text) in &line.0 {

@@ -7,35 +7,49 @@ use super::{
     text,
     units::{count, duration, number, percent, ratio},
 };
+use crate::live::line::in_words;
 
 /// Places that are listed.
 const MAX_ROWS: usize = 40;
 
 /// The places as a table, and what all of it comes to.
 #[must_use]
-pub fn estimate(estimate: &v1::EstimateScopeResponse) -> String {
+pub fn estimate(estimate: &v1::EstimateScopeResponse, width: Option<usize>) -> String {
     let pids: Vec<String> = estimate.pids.iter().map(u32::to_string).collect();
     let places: usize = estimate.steps.iter().map(|step| step.places.len()).sum();
-    let mut shown = format!(
-        "nothing is attached; {} would be probed in process {}\n",
-        counted(places, "place", "places"),
-        pids.join(", "),
+    let mut shown = in_lines(
+        &format!(
+            "nothing is attached; {} would be probed in process {}\n",
+            counted(places, "place", "places"),
+            pids.join(", "),
+        ),
+        width,
     );
     if estimate.features > 0 {
-        shown += &format!(
+        let looked_at = format!(
             "in its calls, {} branches, calls and values would be looked at, some at a time\n",
             estimate.features
         );
+        shown += &in_lines(&looked_at, width);
     }
     if places > 0 {
         shown.push('\n');
-        shown += &table(estimate);
+        shown += &table(estimate, width);
         if places > MAX_ROWS {
             shown += &format!("… and {} more places\n", count((places - MAX_ROWS) as u64));
         }
     }
     shown.push('\n');
-    shown + &sums(estimate)
+    shown + &in_lines(&sums(estimate), width)
+}
+
+/// Lines, divided where they are wider than that.
+fn in_lines(lines: &str, width: Option<usize>) -> String {
+    let Some(width) = width else {
+        return lines.to_owned();
+    };
+    let lines = lines.lines().flat_map(|line| in_words(line, width));
+    lines.map(|line| line + "\n").collect()
 }
 
 /// How many places, in words.
@@ -90,7 +104,13 @@ fn counted(number: usize, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
 
-fn table(estimate: &v1::EstimateScopeResponse) -> String {
+/// How the table becomes as narrow as a terminal: instructions, addresses, steps and ends give way to places and costs.
+const NARROWED: text::Narrowed<'_> = text::Narrowed {
+    cut: &[(0, 8), (1, 28), (2, 16), (3, 16)],
+    left_out: &[3, 2, 0, 4],
+};
+
+fn table(estimate: &v1::EstimateScopeResponse, width: Option<usize>) -> String {
     let titles = [
         "STEP",
         "PLACE",
@@ -109,7 +129,7 @@ fn table(estimate: &v1::EstimateScopeResponse) -> String {
         rows.extend(places.into_iter().map(|place| row(estimate, step, place)));
     }
     rows.truncate(MAX_ROWS + 1);
-    text::table(&rows, &[0, 1, 2, 3, 4])
+    text::narrowed_table(&rows, &[0, 1, 2, 3, 4], NARROWED, width)
 }
 
 fn row(

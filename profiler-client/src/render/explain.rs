@@ -6,7 +6,7 @@ use profiler_proto::v1;
 use profiler_scope::Place;
 
 use super::{escape::terminal, trace::reasons, units};
-use crate::live::line::{Line, Style};
+use crate::live::line::{Line, Style, wrapped};
 
 /// Something that is true of less than this share more, or less, of slow calls than of others explains little.
 const WORTH_SAYING: f64 = 0.01;
@@ -124,8 +124,7 @@ pub fn explained(
     }
     if let Some(next) = worth_saying(explained).find(|finding| !finding.next.is_empty()) {
         lines.push(Line::default());
-        let line = Line::of(Style::Faint, "look at those: ")
-            .and(Style::Plain, format!("'{}'", terminal(&next.next)));
+        let line = Line::of(Style::Faint, NEXT).and(Style::Plain, format!("'{}'", terminal(&next.next)));
         lines.push(match cost(next) {
             Some(cost) => line.and(Style::Faint, format!("   {cost}")),
             None => line,
@@ -133,6 +132,34 @@ pub fn explained(
     }
     lines
 }
+
+/// What is before the scope of the next step.
+const NEXT: &str = "look at those: ";
+
+/// The lines of [`explained`] in so many columns: sentences are divided between words, and what stands beside a finding, or beside
+/// the next step, stands below it where there is no room. The next step itself stays whole, to be typed.
+#[must_use]
+pub fn fitted(lines: Vec<Line>, width: usize) -> Vec<Line> {
+    let fitted = |line: Line| match line.0.as_slice() {
+        _ if line.width() <= width => vec![line],
+        [(style, text)] => wrapped(*style, text, width),
+        [head, shown, beside @ ..] => {
+            let first = Line(vec![head.clone(), shown.clone()]);
+            let is_next = head.1 == NEXT;
+            let first = if is_next { first } else { first.fitted(width) };
+            let below = beside.iter().map(|(style, text)| {
+                let text = format!("{BELOW}{}", text.trim_start());
+                Line::of(*style, text).cut(width)
+            });
+            std::iter::once(first).chain(below).collect()
+        }
+        [] => vec![line],
+    };
+    lines.into_iter().flat_map(fitted).collect()
+}
+
+/// Before what stands below a line.
+const BELOW: &str = "      ";
 
 /// Calls are so many times as long for being looked at that it is said.
 const MUCH_LONGER: f64 = 1.5;
@@ -354,6 +381,23 @@ pub(crate) mod tests {
              \x20 95.2%    0.5%    +70.0%   recv@main.cc:1312[> 3.2ms]   mean 3.92 ms, of others 21.0 µs\n\
              \n\
              look at those: 'f[>= p95]/main.cc:1310!taken'   1,234 hits/s, about 0.4% of a core"
+        );
+    }
+
+    #[test]
+    fn what_has_no_room_beside_a_finding_is_below_it() {
+        let lines = fitted(explained(&response(), None, 10, MORE), 80);
+        assert!(lines.iter().all(|line| line.width() <= 80), "{}", text(&lines));
+        let text = text(&lines);
+        assert!(
+            text.contains("recv@main.cc:1312[> 3.2ms]\n      mean 3.92 ms, of others 21.0 µs\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(
+                "look at those: 'f[>= p95]/main.cc:1310!taken'\n      1,234 hits/s, about 0.4% of a core"
+            ),
+            "{text}"
         );
     }
 

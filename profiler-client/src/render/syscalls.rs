@@ -6,7 +6,7 @@ use profiler_proto::v1;
 
 use super::{escape::terminal, text, trace, units, waits::innermost};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, wrapped},
     state::syscalls::{SyscallsState, mean_ns, name},
 };
 
@@ -30,32 +30,63 @@ pub struct Row {
     pub name: Option<String>,
 }
 
-/// The table, the most time first, below its heading.
+/// Columns from which on there is room for all numbers.
+const WIDE: usize = 100;
+
+/// Which numbers a row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    /// All of them.
+    Fully,
+    /// Without means, for names to have more room.
+    Briefly,
+}
+
+impl Numbered {
+    /// Those for which there is room in so many columns.
+    #[must_use]
+    pub fn in_width(width: Option<usize>) -> Self {
+        if width.is_none_or(|width| width >= WIDE) {
+            Self::Fully
+        } else {
+            Self::Briefly
+        }
+    }
+}
+
+/// The table, the most time first, below its heading; of so many columns at most where there is a width.
 #[must_use]
-pub fn syscalls(state: &SyscallsState, by: v1::Grouping) -> Vec<Line> {
+pub fn syscalls(state: &SyscallsState, by: v1::Grouping, width: Option<usize>) -> Vec<Line> {
     if state.syscalls.is_empty() {
         return vec![Line::of(Style::Faint, "  no system call has returned")];
     }
-    let rows = rows(state, by).into_iter().map(|row| row.line);
-    std::iter::once(heading()).chain(rows).collect()
+    let numbered = Numbered::in_width(width);
+    let rows = rows(state, by, numbered).into_iter().map(|row| match width {
+        Some(width) => row.line.fitted(width),
+        None => row.line,
+    });
+    std::iter::once(heading(numbered)).chain(rows).collect()
 }
 
 /// What stands above the table.
 #[must_use]
-pub fn heading() -> Line {
-    let words = "   share       time      calls       mean    longest   errors  system call: from";
+pub fn heading(numbered: Numbered) -> Line {
+    let words = match numbered {
+        Numbered::Fully => "   share       time      calls       mean    longest   errors  system call: from",
+        Numbered::Briefly => "  share     time     calls  longest  errors  system call: from",
+    };
     Line::of(Style::Faint, words)
 }
 
 /// Each system call and those who made it, the most time first.
 #[must_use]
-pub fn rows(state: &SyscallsState, by: v1::Grouping) -> Vec<Row> {
+pub fn rows(state: &SyscallsState, by: v1::Grouping, numbered: Numbered) -> Vec<Row> {
     let rows = state.syscalls.iter().flat_map(|syscall| {
         let of_call = Row {
-            line: line(state, syscall),
+            line: line(state, syscall, numbered),
             name: Some(name(syscall)),
         };
-        let callers = callers(state, syscall, by).into_iter();
+        let callers = callers(state, syscall, by, numbered).into_iter();
         std::iter::once(of_call).chain(callers.map(|line| Row { line, name: None }))
     });
     rows.collect()
@@ -88,7 +119,7 @@ impl Numbers {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    fn line(self, state: &SyscallsState, style: Style) -> Line {
+    fn line(self, state: &SyscallsState, style: Style, numbered: Numbered) -> Line {
         let duration = |ns: Option<f64>| ns.map_or_else(String::new, units::duration);
         let mean_ns = mean_ns(self.calls, self.time_ns);
         let count = |count: u64| {
@@ -98,20 +129,21 @@ impl Numbers {
                 units::count(count)
             }
         };
-        let text = format!(
-            "{:>8} {:>10} {:>10} {:>10} {:>10} {:>8}  ",
-            units::percent(units::ratio(self.time_ns, state.time_ns)),
-            duration(Some(self.time_ns as f64)),
-            units::count(self.calls),
-            duration(mean_ns),
-            duration(mean_ns.map(|_| self.longest_ns as f64)),
-            count(self.failed),
-        );
+        let share = units::percent(units::ratio(self.time_ns, state.time_ns));
+        let (time, calls) = (duration(Some(self.time_ns as f64)), units::count(self.calls));
+        let longest = duration(mean_ns.map(|_| self.longest_ns as f64));
+        let (mean, failed) = (duration(mean_ns), count(self.failed));
+        let text = match numbered {
+            Numbered::Fully => {
+                format!("{share:>8} {time:>10} {calls:>10} {mean:>10} {longest:>10} {failed:>8}  ")
+            }
+            Numbered::Briefly => format!("{share:>7} {time:>8} {calls:>9} {longest:>8} {failed:>7}  "),
+        };
         Line::of(style, text)
     }
 }
 
-fn line(state: &SyscallsState, syscall: &v1::Syscall) -> Line {
+fn line(state: &SyscallsState, syscall: &v1::Syscall, numbered: Numbered) -> Line {
     let numbers = Numbers {
         calls: syscall.calls,
         failed: syscall.failed,
@@ -119,7 +151,7 @@ fn line(state: &SyscallsState, syscall: &v1::Syscall) -> Line {
         longest_ns: syscall.longest_ns,
     };
     let mut line = numbers
-        .line(state, Style::Plain)
+        .line(state, Style::Plain, numbered)
         .and(Style::Strong, terminal(&name(syscall)).into_owned());
     if syscall.is_32_bit {
         line = line.and(Style::Plain, " (32-bit)");
@@ -145,7 +177,7 @@ fn errors(errors: &[v1::SyscallError]) -> String {
 }
 
 /// Who made calls of a kind, the most time first, and the rest in a line.
-fn callers(state: &SyscallsState, syscall: &v1::Syscall, by: v1::Grouping) -> Vec<Line> {
+fn callers(state: &SyscallsState, syscall: &v1::Syscall, by: v1::Grouping, numbered: Numbered) -> Vec<Line> {
     // Different stacks may look the same as far as they are shown.
     let mut of_place: HashMap<String, Numbers> = HashMap::new();
     for caller in &syscall.callers {
@@ -176,7 +208,7 @@ fn callers(state: &SyscallsState, syscall: &v1::Syscall, by: v1::Grouping) -> Ve
     let mut lines: Vec<Line> = shown
         .iter()
         .map(|(place, numbers)| {
-            let line = numbers.line(state, Style::Faint);
+            let line = numbers.line(state, Style::Faint, numbered);
             line.and(Style::Plain, format!("  {place}"))
         })
         .collect();
@@ -186,7 +218,7 @@ fn callers(state: &SyscallsState, syscall: &v1::Syscall, by: v1::Grouping) -> Ve
             rest.add(*numbers);
         }
         let more = format!("  … {} more", units::count(left_out.len() as u64));
-        lines.push(rest.line(state, Style::Faint).and(Style::Faint, more));
+        lines.push(rest.line(state, Style::Faint, numbered).and(Style::Faint, more));
     }
     lines
 }
@@ -216,7 +248,7 @@ pub fn screen(
     by: v1::Grouping,
     target: &str,
     elapsed: Duration,
-    rows: usize,
+    (columns, rows): (usize, usize),
 ) -> Vec<Line> {
     let seconds = elapsed.as_secs();
     let scope = if state.scope.is_empty() {
@@ -228,15 +260,19 @@ pub fn screen(
         Style::Faint,
         format!("  {target}  {}:{:02}", seconds / 60, seconds % 60),
     )];
-    let mut foot = vec![Line::of(Style::Faint, format!("  {}", totals(state)))];
+    let mut foot = wrapped(Style::Faint, &format!("  {}", totals(state)), columns);
     if let Some(reasons) = trace::reasons(&state.lost) {
-        foot.push(Line::of(Style::Warning, format!("  left out: {reasons}")));
+        foot.extend(wrapped(
+            Style::Warning,
+            &format!("  left out: {reasons}"),
+            columns,
+        ));
     }
     if let Some(cost) = &state.cost {
         foot.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
     }
     let room = rows.saturating_sub(lines.len() + foot.len());
-    lines.extend(syscalls(state, by).into_iter().take(room));
+    lines.extend(syscalls(state, by, Some(columns)).into_iter().take(room));
     lines.extend(foot);
     lines
 }
@@ -354,7 +390,7 @@ pub(crate) mod tests {
     #[test]
     fn callers_are_below_their_system_call() {
         let state = sample();
-        let lines: Vec<String> = syscalls(&state, v1::Grouping::Function)
+        let lines: Vec<String> = syscalls(&state, v1::Grouping::Function, None)
             .iter()
             .map(Line::text)
             .collect();
@@ -373,7 +409,7 @@ pub(crate) mod tests {
                 "      0%       0 ns          1                                   main",
             ]
         );
-        let by = |by| syscalls(&state, by)[2].text();
+        let by = |by| syscalls(&state, by, None)[2].text();
         assert!(
             by(v1::Grouping::Line)
                 .ends_with("  nanosleep < rest worker.c:7 < worker\\u{1b}[2J worker.c:31 < main worker.c:40")
@@ -387,14 +423,53 @@ pub(crate) mod tests {
             v1::Grouping::Function,
             "pid 7",
             Duration::from_secs(61),
-            6,
+            (80, 6),
         );
         assert_eq!(
             (rows.len(), rows[0].text()),
             (6, "system calls  pid 7  1:01".to_owned())
         );
-        let none = syscalls(&SyscallsState::default(), v1::Grouping::Function);
+        let none = syscalls(&SyscallsState::default(), v1::Grouping::Function, None);
         assert_eq!(none[0].text(), "  no system call has returned");
+    }
+
+    #[test]
+    fn rows_fit_the_terminal() {
+        let frame = |id, function: &str| v1::Frame {
+            id,
+            function: function.into(),
+            ..Default::default()
+        };
+        let mut message = v1::WatchSyscallsResponse {
+            frames: vec![
+                frame(1, "std::rt::lang_start::{{closure}}"),
+                frame(2, "server::connection::Connection::write_all_buffers"),
+            ],
+            ..Default::default()
+        };
+        message.syscalls.push(v1::Syscall {
+            name: "write".into(),
+            calls: 1,
+            callers: vec![v1::SyscallCaller {
+                stack: vec![1, 2],
+                calls: 1,
+                ..Default::default()
+            }],
+            ..Default::default()
+        });
+        let mut state = SyscallsState::default();
+        state.apply(message).unwrap();
+        let by = v1::Grouping::Function;
+        for state in [&state, &sample()] {
+            for line in screen(state, by, "pid 7", Duration::from_secs(61), (80, 24)) {
+                assert!(line.width() <= 80, "{}", line.text());
+            }
+        }
+        let caller = syscalls(&state, by, Some(80)).swap_remove(2).text();
+        assert!(
+            caller.ends_with("  Connection::write_all_buffers < …"),
+            "{caller}"
+        );
     }
 
     #[test]
@@ -421,7 +496,7 @@ pub(crate) mod tests {
         };
         let mut state = SyscallsState::default();
         state.apply(message).unwrap();
-        let lines = syscalls(&state, v1::Grouping::Module);
+        let lines = syscalls(&state, v1::Grouping::Module, None);
         assert!(lines[2].text().ends_with("  server < libsearch.so < server"));
     }
 }

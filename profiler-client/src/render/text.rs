@@ -7,7 +7,7 @@ use std::{
 
 use profiler_proto::v1;
 
-use super::{by_value, escape::terminal, units};
+use super::{by_value, escape::terminal, source_names, units};
 use crate::{
     live::line::{Line, cut_middle},
     state::latency::{FunctionState, LatencyState},
@@ -85,7 +85,7 @@ fn update(state: &LatencyState, elapsed: Duration) -> String {
         );
     }
     let names = distinct(state.functions.values().map(|function| &function.function), name);
-    for (function, name) in state.functions.values().zip(short(names)) {
+    for (function, name) in state.functions.values().zip(short(names, NAME)) {
         let window = &function.window;
         let is_called = window.count > 0.0;
         if several && !is_called {
@@ -127,12 +127,13 @@ fn since(elapsed: Duration) -> String {
     format!("{seconds:.decimals$}s")
 }
 
-/// Names cut to their column: in their middle, or elsewhere where they would look alike then. Those that look alike
+/// Names cut to so many columns: in their middle, or elsewhere where they would look alike then. Those that look alike
 /// wherever they are cut stay whole, the others do not.
-fn short(names: Vec<String>) -> Vec<String> {
-    let in_the_middle = |name: &String| cut_middle(name, NAME);
+#[must_use]
+pub fn short(names: Vec<String>, columns: usize) -> Vec<String> {
+    let in_the_middle = |name: &String| cut_middle(name, columns);
     let mut cuts: Vec<Option<String>> = told_apart(&names, &HashSet::new(), in_the_middle);
-    for head in (0..NAME).rev() {
+    for head in (0..columns).rev() {
         if cuts.iter().all(Option::is_some) {
             break;
         }
@@ -143,7 +144,7 @@ fn short(names: Vec<String>) -> Vec<String> {
             .filter(|(_, cut)| cut.is_none())
             .map(|(name, _)| name.clone())
             .collect();
-        let mut more = told_apart(&left, &taken, |name| cut_behind(name, head)).into_iter();
+        let mut more = told_apart(&left, &taken, |name| cut_behind(name, head, columns)).into_iter();
         for cut in cuts.iter_mut().filter(|cut| cut.is_none()) {
             *cut = more.next().flatten();
         }
@@ -173,13 +174,13 @@ fn told_apart(
         .collect()
 }
 
-/// A name cut to its column behind so many characters.
-fn cut_behind(name: &str, head: usize) -> String {
+/// A name cut to so many columns behind so many characters.
+fn cut_behind(name: &str, head: usize, columns: usize) -> String {
     let length = name.chars().count();
-    if length <= NAME {
+    if length <= columns {
         return name.to_owned();
     }
-    let tail = NAME.saturating_sub(1 + head);
+    let tail = columns.saturating_sub(1 + head);
     let begin = name.chars().take(head);
     begin
         .chain(['…'])
@@ -236,22 +237,9 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
             }
         }
     }
-    if !not_called.is_empty() {
-        let names: Vec<_> = not_called
-            .iter()
-            .take(NOT_CALLED_NAMED)
-            .map(|(function, _)| name(&function.function))
-            .collect();
-        let more = if names.len() < not_called.len() {
-            ", …"
-        } else {
-            ""
-        };
-        text.push_str(&format!(
-            "\nnot called: {} ({}{more})\n",
-            units::count(not_called.len() as u64),
-            names.join(", ")
-        ));
+    let not_called: Vec<_> = not_called.iter().map(|(function, _)| *function).collect();
+    if let Some(line) = not_called_line(&not_called) {
+        text.push_str(&format!("\n{line}\n"));
     }
     let lost = lost_in_run("", &state.lost);
     if !lost.is_empty() {
@@ -259,6 +247,25 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         text.push_str(&lost);
     }
     text
+}
+
+/// Functions that were not called, in a line: how many, and the first few by name. `None` where there are none.
+#[must_use]
+pub fn not_called_line(functions: &[&FunctionState]) -> Option<String> {
+    let named = functions.iter().take(NOT_CALLED_NAMED);
+    let names: Vec<_> = named.map(|function| name(&function.function)).collect();
+    let more = if names.len() < functions.len() {
+        ", …"
+    } else {
+        ""
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "not called: {} ({}{more})",
+            units::count(functions.len() as u64),
+            names.join(", ")
+        )
+    })
 }
 
 /// Losses of a run that are of no single function, by reason; nothing where there are none.
@@ -290,7 +297,8 @@ fn wrapped(list: &str) -> String {
 }
 
 /// Whether there is anything to say of a function.
-fn was_called(function: &FunctionState) -> bool {
+#[must_use]
+pub fn was_called(function: &FunctionState) -> bool {
     let lost = function.lost.values().any(|&count| count > 0);
     function.since_start.count > 0.0 || function.open > 0 || function.abandoned > 0 || lost
 }
@@ -385,7 +393,7 @@ pub fn name(function: &v1::Function) -> String {
 pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
     let mut rows = summary_rows(function);
     for column in ["min", "mean", "p90", "p99.9"] {
-        let lines = narrow(&rows);
+        let lines = narrow(&rows, 1);
         if lines.iter().all(|line| line.chars().count() <= width) {
             return lines;
         }
@@ -395,12 +403,13 @@ pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
             }
         }
     }
-    narrow(&rows)
+    narrow(&rows, 1)
 }
 
 /// As [`align`], with one space between numbers.
-fn narrow(rows: &[Vec<String>]) -> Vec<String> {
-    columns(rows, |column| column == 0, " ")
+#[must_use]
+pub fn narrow(rows: &[Vec<String>], left: usize) -> Vec<String> {
+    columns(rows, |column| column < left, " ")
         .map(|line| format!("  {line}").trim_end().to_owned())
         .collect()
 }
@@ -459,21 +468,95 @@ pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
         .collect()
 }
 
+/// How a table becomes as narrow as a terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Narrowed<'a> {
+    /// Columns whose cells may be cut in their middle, and what they keep.
+    pub cut: &'a [(usize, usize)],
+    /// Columns that are left out where that is not enough, the first first.
+    pub left_out: &'a [usize],
+}
+
+/// The same as [`table`], but of so many columns at most where there is a width: first without columns in which nothing is known.
+#[must_use]
+pub fn narrowed_table(
+    rows: &[Vec<String>],
+    left: &[usize],
+    narrowed: Narrowed<'_>,
+    width: Option<usize>,
+) -> String {
+    let Some(width) = width else {
+        return table(rows, left);
+    };
+    let widths = widths(rows);
+    let whole = |column: &usize| widths.get(*column).copied().unwrap_or(0);
+    let least = |column: &usize| {
+        let cut = narrowed.cut.iter().find(|(cut, _)| cut == column);
+        cut.map_or(usize::MAX, |(_, least)| *least).min(whole(column))
+    };
+    let mut kept: Vec<usize> = (0..widths.len()).collect();
+    if with_gaps(kept.iter().map(whole)) > width {
+        kept.retain(|column| !is_unknown(rows, *column));
+    }
+    for left_out in narrowed.left_out {
+        if with_gaps(kept.iter().map(least)) <= width {
+            break;
+        }
+        kept.retain(|column| column != left_out);
+    }
+    let mut rooms: Vec<usize> = kept.iter().map(whole).collect();
+    while with_gaps(rooms.iter().copied()) > width {
+        let cut = kept.iter().zip(&mut rooms);
+        let may_give = cut.filter(|(column, room)| **room > least(column));
+        let Some((_, room)) = may_give.max_by_key(|(_, room)| **room) else {
+            break;
+        };
+        *room -= 1;
+    }
+    let cells = |row: &Vec<String>| {
+        let cells = kept.iter().zip(&rooms).filter_map(|(column, room)| {
+            let cell = row.get(*column)?;
+            Some(source_names::in_columns(cell, *room))
+        });
+        cells.collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    columns(
+        &rows,
+        |at| kept.get(at).is_some_and(|column| left.contains(column)),
+        "  ",
+    )
+    .map(|line| line.trim_end().to_owned() + "\n")
+    .collect()
+}
+
+/// The width of columns two spaces apart.
+fn with_gaps(widths: impl ExactSizeIterator<Item = usize>) -> usize {
+    2 * widths.len().saturating_sub(1) + widths.sum::<usize>()
+}
+
+/// Whether no row below the heading has anything in a column.
+fn is_unknown(rows: &[Vec<String>], column: usize) -> bool {
+    let mut cells = rows.iter().skip(1).filter_map(|row| row.get(column));
+    rows.len() > 1 && cells.all(|cell| cell == "-")
+}
+
+/// The width of each column: that of its widest cell.
+fn widths(rows: &[Vec<String>]) -> Vec<usize> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    (0..count).map(width).collect()
+}
+
 fn columns(
     rows: &[Vec<String>],
     left: impl Fn(usize) -> bool,
     between: &str,
 ) -> impl Iterator<Item = String> {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let widths = widths(rows);
     rows.iter().map(move |row| {
         let cells: Vec<String> = row
             .iter()
@@ -591,6 +674,50 @@ fn narrow_ns(value: u64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal_and_is_whole_elsewhere() {
+        let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();
+        let rows = [
+            row(["STEP", "PLACE", "AT", "HITS/S", "A HIT"]),
+            row([
+                "serve",
+                "server::connection::Connection::serve(int)",
+                "server+0x1234",
+                "-",
+                "1.20 µs",
+            ]),
+            row(["serve", "main", "server+0x1200", "-", "800 ns"]),
+        ];
+        let narrowed = Narrowed {
+            cut: &[(1, 12)],
+            left_out: &[2],
+        };
+        let table_of = |width| narrowed_table(&rows, &[0, 1, 2], narrowed, width);
+        assert_eq!(table_of(None), table(&rows, &[0, 1, 2]));
+        assert_eq!(table_of(Some(200)), table(&rows, &[0, 1, 2]));
+        let widest = |table: String| table.lines().map(|line| line.chars().count()).max();
+        for width in 28..120 {
+            assert!(
+                widest(table_of(Some(width))) <= Some(width),
+                "{}",
+                table_of(Some(width))
+            );
+        }
+        // What is not known goes first, then what matters least.
+        assert_eq!(
+            table_of(Some(55)),
+            "STEP   PLACE              AT               A HIT\n\
+             serve  Connection::serve  server+0x1234  1.20 µs\n\
+             serve  main               server+0x1200   800 ns\n"
+        );
+        assert_eq!(
+            table_of(Some(34)),
+            "STEP   PLACE                A HIT\n\
+             serve  Connection::serve  1.20 µs\n\
+             serve  main                800 ns\n"
+        );
+    }
 
     /// A view of one function with two modes.
     pub(crate) fn sample() -> LatencyState {
@@ -745,7 +872,7 @@ pub(crate) mod tests {
 
     #[test]
     fn names_are_cut_so_that_they_are_told_apart() {
-        let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect());
+        let names = |names: &[&str]| short(names.iter().map(|&name| name.to_owned()).collect(), NAME);
         let (one, other) = (
             "demo::request::digest::{{closure}}",
             "demo::rebuild::digest::{{closure}}",

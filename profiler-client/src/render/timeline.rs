@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{escape::terminal, scopes::without_thresholds, text, units};
 use crate::{
     cli::{events, request::Timeline},
-    live::line::{Line, Style},
+    live::line::{Line, Style, cut_middle, wrapped},
     state::timeline::{Row, Sum, TimelineState},
 };
 
@@ -171,13 +171,28 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Columns of a row's shape where the width is not known.
 const COLUMNS: usize = 60;
 
+/// Columns that a row's shape is left beside a long label.
+const LEAST_SHAPE: usize = 8;
+
+/// Columns that a label is left, however narrow the screen is.
+const LEAST_LABEL: usize = 16;
+
 /// Width of what is before a row's shape, less its label.
 const NUMBERS: usize = 36;
 
 /// The table.
 #[must_use]
 pub fn table(drawn: &[Drawn], width: Option<usize>) -> Vec<Line> {
-    let label = |row: &Drawn| format!("{}{}", row.label, row.unit.suffix());
+    let room = width.map_or(usize::MAX, |width| {
+        width.saturating_sub(NUMBERS + 2 + LEAST_SHAPE).max(LEAST_LABEL)
+    });
+    let label = |row: &Drawn| {
+        let suffix = row.unit.suffix();
+        format!(
+            "{}{suffix}",
+            cut_middle(&row.label, room.saturating_sub(suffix.len()))
+        )
+    };
     let longest = drawn
         .iter()
         .map(|row| label(row).chars().count())
@@ -246,7 +261,7 @@ pub fn screen(
     )];
     let mut foot = notes(state)
         .into_iter()
-        .map(|note| Line::of(Style::Warning, format!("  {note}")))
+        .flat_map(|note| wrapped(Style::Warning, &format!("  {note}"), columns))
         .collect::<Vec<_>>();
     if let Some(cost) = &state.cost {
         foot.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
@@ -341,6 +356,22 @@ pub(super) mod tests {
         assert_eq!(row(4), "100 100 100 calls of serve (/s) ████");
         assert_eq!(row(5), "0.25 0.25 0.50 clerk 7: task-clock (CPUs) ▅█▁▅");
         assert_eq!(row(6), "– – – clerk 7: page-faults (/s)");
+    }
+
+    #[test]
+    fn a_long_label_leaves_room_for_shapes() {
+        let (state, view) = sample();
+        let mut drawn = view.drawn(&state);
+        drawn[0].label =
+            "calls of server::connection::Connection::write_all_buffers in the worker".to_owned();
+        for line in table(&drawn, Some(80)) {
+            assert!(line.width() <= 80, "{}", line.text());
+        }
+        let first = table(&drawn, Some(80))[1].text();
+        assert!(
+            first.contains("calls of ser") && first.ends_with("he worker (CPUs)  ▅█▁▅"),
+            "{first}"
+        );
     }
 
     #[test]

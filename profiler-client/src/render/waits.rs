@@ -6,7 +6,7 @@ use profiler_proto::v1::{self, WaitKind};
 
 use super::{escape::terminal, text, trace, units};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, wrapped},
     state::waits::WaitsState,
 };
 
@@ -15,6 +15,9 @@ const SMALLEST: f64 = 0.01;
 
 /// Functions of a stack that are shown.
 const MOST_FRAMES: usize = 5;
+
+/// Columns of the numbers of a row.
+const NUMBERS: usize = 30;
 
 /// Levels that are drawn further to the right than those before.
 const MOST_INDENTED: usize = 20;
@@ -35,6 +38,24 @@ pub fn waits(state: &WaitsState) -> Vec<Line> {
     }
     let rows = rows(state).into_iter().map(|row| row.line);
     std::iter::once(heading()).chain(rows).collect()
+}
+
+/// Columns that what a row is of has, however far to the right it is drawn.
+const LEAST_WORDS: usize = 40;
+
+/// A row of the tree in so many columns: one that is drawn far to the right is drawn less far, and then it is cut.
+#[must_use]
+pub fn fitted(mut row: Line, width: usize) -> Line {
+    if row.width() > width
+        && let Some((_, numbers)) = row.0.first_mut()
+    {
+        let most = width.saturating_sub(LEAST_WORDS).max(NUMBERS);
+        let drawn: String = numbers.chars().take(most).collect();
+        if numbers.starts_with(&drawn) && numbers.trim_end().len() < drawn.len() {
+            *numbers = drawn;
+        }
+    }
+    row.fitted(width)
 }
 
 /// What stands above the tree.
@@ -285,16 +306,17 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
         WaitKind::Waited => {
             let how = waiting(node.waiting());
             let lock = lock(node).map_or_else(String::new, |lock| format!("{lock} "));
-            line.and(Style::Strong, who()).and(
-                Style::Plain,
-                format!(" [{how}] {}{lock}{}", held_up(node), place(state, node)),
-            )
+            line.and(Style::Strong, who())
+                .and(Style::Plain, format!(" [{how}] {}", held_up(node)))
+                .and(Style::Plain, lock)
+                .and(Style::Plain, place(state, node))
         }
         WaitKind::Woken => {
             let whose = if node.outside { ", of another process" } else { "" };
             line.and(Style::Faint, "for ")
                 .and(Style::Strong, who())
-                .and(Style::Plain, format!("{whose}: woken at {}", place(state, node)))
+                .and(Style::Plain, format!("{whose}: woken at "))
+                .and(Style::Plain, place(state, node))
         }
         WaitKind::Interrupt => line
             .and(Style::Faint, "for ")
@@ -363,7 +385,12 @@ fn is_c_library(module: &str) -> bool {
 
 /// What is drawn in a terminal while the run goes on: as much as there is room for.
 #[must_use]
-pub fn screen(state: &WaitsState, target: &str, elapsed: Duration, rows: usize) -> Vec<Line> {
+pub fn screen(
+    state: &WaitsState,
+    target: &str,
+    elapsed: Duration,
+    (columns, rows): (usize, usize),
+) -> Vec<Line> {
     let seconds = elapsed.as_secs();
     let scope = if state.scope.is_empty() {
         "waits".to_owned()
@@ -374,15 +401,24 @@ pub fn screen(state: &WaitsState, target: &str, elapsed: Duration, rows: usize) 
         Style::Faint,
         format!("  {target}  {}:{:02}", seconds / 60, seconds % 60),
     )];
-    let mut foot = vec![Line::of(Style::Faint, format!("  {}", totals(state)))];
+    let mut foot = wrapped(Style::Faint, &format!("  {}", totals(state)), columns);
     if let Some(reasons) = trace::reasons(&state.lost) {
-        foot.push(Line::of(Style::Warning, format!("  left out: {reasons}")));
+        foot.extend(wrapped(
+            Style::Warning,
+            &format!("  left out: {reasons}"),
+            columns,
+        ));
     }
     if let Some(cost) = &state.cost {
         foot.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
     }
     let room = rows.saturating_sub(lines.len() + foot.len());
-    lines.extend(waits(state).into_iter().take(room));
+    lines.extend(
+        waits(state)
+            .into_iter()
+            .take(room)
+            .map(|line| fitted(line, columns)),
+    );
     lines.extend(foot);
     lines
 }
@@ -605,6 +641,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn rows_fit_the_terminal() {
+        let fits = |state: &WaitsState| {
+            for width in 40..140 {
+                for line in waits(state) {
+                    let line = fitted(line, width);
+                    assert!(line.width() <= width, "{}", line.text());
+                }
+            }
+        };
+        fits(&sample());
+        let first = fitted(waits(&sample()).swap_remove(1), 80).text();
+        assert!(first.ends_with(" [sleeping] [lock till] pthre…x_l…"), "{first}");
+        let mut deep = sample();
+        let line = numbers(&deep, 1, Some(2), MOST_INDENTED).and(Style::Strong, "a_function_of_the_program");
+        assert!(fitted(line, 80).text().ends_with("a_function_of_the_program"));
+        deep.lost.clear();
+        fits(&deep);
+    }
+
+    #[test]
     fn each_wait_is_above_what_it_was_for() {
         let lines: Vec<String> = waits(&sample()).iter().map(Line::text).collect();
         assert_eq!(
@@ -624,7 +680,7 @@ pub(crate) mod tests {
             summary(&sample(), Duration::from_secs(2)),
             "2.0 s, 40 waits of 150 ms in all; 1.00 ms more without a CPU; left out: off_cpu_yielded 7"
         );
-        let rows = screen(&sample(), "pid 7", Duration::from_secs(61), 6);
+        let rows = screen(&sample(), "pid 7", Duration::from_secs(61), (80, 6));
         assert_eq!((rows.len(), rows[0].text()), (6, "waits  pid 7  1:01".to_owned()));
         let none: Vec<String> = waits(&WaitsState::default()).iter().map(Line::text).collect();
         assert_eq!(none, ["  no wait has ended"]);

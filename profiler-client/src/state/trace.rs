@@ -130,6 +130,16 @@ pub fn origin_ns(began_ns: u64, now_ns: u64, first_hit_ns: u64) -> u64 {
     }
 }
 
+/// The time that hits are counted from, given when the run began and the first hits that have come: probes of a session of the
+/// run's own are reached as soon as they are there, before its stream begins, and so are lines of any session. A call of a
+/// session that was there before may have begun at any time before the run, which its time says.
+#[must_use]
+pub fn zero_ns(began_ns: u64, first_hits: &[v1::Hit], is_own: bool) -> u64 {
+    let belongs = |hit: &&v1::Hit| is_own || hit.duration_ns.is_none();
+    let first = first_hits.iter().filter(belongs).map(|hit| hit.ts_ns).min();
+    first.map_or(began_ns, |first_ns| began_ns.min(first_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,5 +238,26 @@ mod tests {
         );
         assert_eq!(origin_ns(100 * S, 102 * S, 500 * S), 498 * S);
         assert_eq!(origin_ns(100 * S, 102 * S, 1), 0);
+    }
+
+    #[test]
+    fn no_hit_of_an_own_session_is_before_zero() {
+        let hit = |ts_ns, duration_ns| v1::Hit {
+            ts_ns,
+            duration_ns,
+            ..Default::default()
+        };
+        // Calls come by their ends.
+        let calls = [hit(95, Some(2)), hit(90, Some(20)), hit(105, Some(9))];
+        assert_eq!(zero_ns(100, &calls, true), 90);
+        assert_eq!(
+            zero_ns(100, &calls, false),
+            100,
+            "they may have begun long before"
+        );
+        let lines = [hit(99, None), hit(98, None)];
+        assert_eq!(zero_ns(100, &lines, false), 98);
+        assert_eq!(zero_ns(100, &calls[2..], true), 100);
+        assert_eq!(zero_ns(100, &[], true), 100);
     }
 }

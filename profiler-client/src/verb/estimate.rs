@@ -9,6 +9,7 @@ use crate::{
     cli::request::{Estimate, Host},
     connect::{connect, require_daemon},
     failure::Failure,
+    live::screen,
     output,
     render::{estimate, estimate_json},
 };
@@ -34,5 +35,5 @@ pub async fn run(host: &Host, request: Estimate) -> Result<(), Failure> {
     if request.json {
         return output::ndjson(estimate_json::estimate(&estimated));
     }
-    output::stdout(estimate::estimate(&estimated))
+    output::stdout(estimate::estimate(&estimated, screen::width()))
 }

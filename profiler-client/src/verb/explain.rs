@@ -89,7 +89,10 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
             let source = tokio::time::timeout(SOURCE, source).await;
             let source = source.ok().and_then(Result::ok).flatten();
-            let lines = explain::explained(last, source.as_ref(), request.number, more);
+            let mut lines = explain::explained(last, source.as_ref(), request.number, more);
+            if let Some(width) = screen::width() {
+                lines = explain::fitted(lines, width);
+            }
             screen::print(&lines, colour)?;
             note(&explain::summary(last, attached.elapsed(began), more));
         }

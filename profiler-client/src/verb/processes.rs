@@ -6,6 +6,7 @@ use crate::{
     cli::request::Host,
     connect::{Connection, connect},
     failure::Failure,
+    live::screen,
     output,
     render::{escape::terminal, json, process, text},
 };
@@ -38,7 +39,16 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
             terminal(process::command(process)).into_owned(),
         ]
     }));
-    output::stdout(text::table(&rows, &[3, 4, 5, 6, 7]))
+    let narrowed = text::Narrowed {
+        cut: &[(6, 16), (7, 24)],
+        left_out: &[1, 2],
+    };
+    output::stdout(text::narrowed_table(
+        &rows,
+        &[3, 4, 5, 6, 7],
+        narrowed,
+        screen::width(),
+    ))
 }
 
 /// What is known of a process, or what stands for that it is not.

@@ -8,6 +8,7 @@ use crate::{
     cli::request::{Host, ScopeEdit},
     connect::{connect, require_daemon},
     failure::Failure,
+    live::screen,
     output,
     render::{escape::terminal, json, text},
 };
@@ -52,7 +53,11 @@ pub async fn list(host: &Host, json: bool) -> Result<(), Failure> {
             terminal(&session.scope).into_owned(),
         ]
     }));
-    output::stdout(text::table(&rows, &[0, 1, 4]))
+    let narrowed = text::Narrowed {
+        cut: &[(4, 24)],
+        left_out: &[2, 3],
+    };
+    output::stdout(text::narrowed_table(&rows, &[0, 1, 4], narrowed, screen::width()))
 }
 
 /// `session end`.

@@ -46,7 +46,7 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
                 &mut state,
                 message,
                 SyscallsState::apply,
-                |state, target, (_, rows)| syscalls::screen(state, request.by, target, began.elapsed(), rows),
+                |state, target, size| syscalls::screen(state, request.by, target, began.elapsed(), size),
             )
         })
         .await?;
@@ -66,7 +66,8 @@ fn finish(
     if request.json {
         return output::ndjson(syscalls_json::syscalls(state));
     }
-    live.print(&syscalls::syscalls(state, request.by))?;
+    let lines = syscalls::syscalls(state, request.by, live.width());
+    live.print(&lines)?;
     note(&syscalls::summary(state, elapsed));
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
     live::screen,
     output::{self, note, warnings},
     render::{events::hits::Hits, trace, trace_json},
-    state::trace::{TraceState, origin_ns},
+    state::trace::{TraceState, origin_ns, zero_ns},
     stop::Stop,
     view::View,
     watch::Run,
@@ -91,13 +91,8 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
                     if recorded {
                         return attached.session.recorded_begin_ns;
                     }
-                    let origin = origin_ns(began_ns, monotonic_ns(), first.ts_ns);
-                    // A line may be reached between its probe and this stream; a call may have begun before both.
-                    if first.duration_ns.is_none() {
-                        origin.min(first.ts_ns)
-                    } else {
-                        origin
-                    }
+                    let began_ns = origin_ns(began_ns, monotonic_ns(), first.ts_ns);
+                    zero_ns(began_ns, &hits, attached.own)
                 });
                 match show {
                     Show::Json => output::ndjson(trace_json::hits(&state, &hits))?,

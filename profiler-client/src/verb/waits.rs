@@ -41,12 +41,9 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     let mut state = WaitsState::default();
     let ended = run
         .watch(stream, |message: v1::WatchWaitsResponse| {
-            live.take(
-                &mut state,
-                message,
-                WaitsState::apply,
-                |state, target, (_, rows)| waits::screen(state, target, began.elapsed(), rows),
-            )
+            live.take(&mut state, message, WaitsState::apply, |state, target, size| {
+                waits::screen(state, target, began.elapsed(), size)
+            })
         })
         .await?;
 
@@ -60,7 +57,12 @@ fn finish(request: &Waits, state: &WaitsState, live: Redrawn, elapsed: Duration)
     if request.json {
         return output::ndjson(waits_json::waits(state));
     }
-    live.print(&waits::waits(state))?;
+    let mut lines = waits::waits(state);
+    if let Some(width) = live.width() {
+        let fitted = |line| waits::fitted(line, width);
+        lines = lines.into_iter().map(fitted).collect();
+    }
+    live.print(&lines)?;
     note(&waits::summary(state, elapsed));
     Ok(())
 }

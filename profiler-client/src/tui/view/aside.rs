@@ -76,12 +76,19 @@ fn syscalls(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Some(Item::SystemCall(name)) => Some(format!("syscall:{}", terminal(name))),
         _ => None,
     };
-    let rows = render::syscalls::rows(state, v1::Grouping::Function).into_iter();
+    let numbered = render::syscalls::Numbered::Fully;
+    let rows = render::syscalls::rows(state, v1::Grouping::Function, numbered).into_iter();
     let rows = rows.map(|row| ListRow {
         line: row.line,
         item: row.name.map(Item::SystemCall),
     });
-    list(page, lens, &render::syscalls::heading(), rows.collect(), next);
+    list(
+        page,
+        lens,
+        &render::syscalls::heading(numbered),
+        rows.collect(),
+        next,
+    );
 }
 
 /// Rows, some of which can be selected, and what Enter times.

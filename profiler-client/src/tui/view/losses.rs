@@ -3,12 +3,9 @@
 use profiler_proto::v1;
 use ratatui::layout::Rect;
 
-use super::{
-    spots::Sign,
-    text::{Page, in_words},
-};
+use super::{spots::Sign, text::Page};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, in_words},
     render::{
         escape::terminal,
         reasons::{Explained, explained},

@@ -5,12 +5,9 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-use super::{
-    spots::Sign,
-    text::{Page, in_words},
-};
+use super::{spots::Sign, text::Page};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, in_words},
     render::escape::terminal,
     tui::{
         data::Data,

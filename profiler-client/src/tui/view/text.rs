@@ -103,7 +103,7 @@ impl<'a> Page<'a> {
 
     /// The next lines, with a text that may be longer than one.
     pub fn paragraph(&mut self, style: line::Style, text: &str) {
-        for line in in_words(text, self.width().saturating_sub(4)) {
+        for line in line::in_words(text, self.width().saturating_sub(4)) {
             self.line(&line::Line::of(style, format!("  {line}")));
         }
     }
@@ -163,35 +163,6 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Lines of so many columns, divided between words where a word fits; all but the first are indented.
-#[must_use]
-pub fn in_words(text: &str, columns: usize) -> Vec<String> {
-    const INDENT: &str = "  ";
-    let columns = columns.max(INDENT.len() + 1);
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    let mut is_empty = true;
-    for word in text.split(' ') {
-        let mut word: Vec<char> = word.chars().collect();
-        if !is_empty && line.chars().count() + 1 + word.len() > columns {
-            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
-        } else if !is_empty {
-            line.push(' ');
-        }
-        // One that is longer than a line is divided.
-        while line.chars().count() + word.len() > columns {
-            let rest = word.split_off(columns - line.chars().count());
-            line.extend(word);
-            lines.push(std::mem::replace(&mut line, INDENT.to_owned()));
-            word = rest;
-        }
-        line.extend(word);
-        is_empty = false;
-    }
-    lines.push(line);
-    lines
-}
-
 /// The first of so many rows that are drawn, if one of them is selected.
 #[must_use]
 fn first(selected: usize, count: usize, room: usize) -> usize {
@@ -201,23 +172,6 @@ fn first(selected: usize, count: usize, room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_divided_between_words() {
-        assert_eq!(
-            in_words("waits cannot be filtered", 12),
-            ["waits cannot", "  be", "  filtered"]
-        );
-        assert_eq!(in_words("", 12), [""]);
-        assert_eq!(in_words("abcdefgh i", 4), ["abcd", "  ef", "  gh", "  i"]);
-        for columns in 0..20 {
-            let lines = in_words("a few words, and averyveryverylongone", columns);
-            assert!(
-                lines.iter().all(|line| line.chars().count() <= columns.max(3)),
-                "{lines:?}"
-            );
-        }
-    }
 
     #[test]
     fn what_is_selected_is_drawn() {
