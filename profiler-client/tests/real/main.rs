@@ -35,6 +35,7 @@ mod recorded_minute;
 mod runtimes;
 mod service;
 mod sessions;
+mod several;
 mod source;
 mod spans;
 mod spans_recorded;

@@ -66,8 +66,10 @@ impl Caller {
 pub enum TargetSpec {
     /// One process.
     Pid(u32),
-    /// These processes.
+    /// Those of these processes that have not ended.
     Pids(Vec<u32>),
+    /// These processes, each of which there has to be.
+    Each(Vec<u32>),
     /// Every process that runs an executable: a path, or a name without slashes.
     Executable(String),
     /// What was recorded in a part of its time.
@@ -505,7 +507,9 @@ impl Handle {
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),
             TargetSpec::Comparison { after, before } => Some((after, Some(before))),
-            TargetSpec::Pid(_) | TargetSpec::Pids(_) | TargetSpec::Executable(_) => None,
+            TargetSpec::Pid(_) | TargetSpec::Pids(_) | TargetSpec::Each(_) | TargetSpec::Executable(_) => {
+                None
+            }
         };
         if let Some((time, before)) = recorded {
             return self.create_replay(name, terms, scope, time, before).await;
