@@ -1,9 +1,13 @@
-//! Several processes that are looked at together: named one by one.
+//! Several processes that are looked at together: named one by one, and which of them end meanwhile.
 
 use std::{fs, process::Command};
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
 use super::{
-    command::{Running, profiler, run},
+    command::{Running, objects, profiler, run, through},
+    daemon::Daemon,
     fixture::{self, Fixture},
 };
 
@@ -66,4 +70,74 @@ fn one_process_that_is_not_there_refuses_those_that_are_named_with_it() {
     let refused = run(profiler(&["latency", "-p", &many.join(","), "fn_push"]));
     refused.says("257 processes are named; at most 256 can be looked at at once");
     finished(target);
+}
+
+/// The next process that a run says has left.
+fn next_left(watching: &mut Running) -> Value {
+    loop {
+        let line = watching.line();
+        assert!(!line.is_empty(), "the run has ended");
+        let object = objects(&line).remove(0);
+        if object["type"] == "process_left" {
+            return object;
+        }
+    }
+}
+
+fn kill(target: &Fixture) {
+    let pid = Pid::from_raw(target.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn processes_that_end_are_said_at_once_and_the_last_ends_the_run() {
+    for verb in [
+        &["latency", "fn_push", "--interval", "0.1"][..],
+        &["trace", "fn_push"],
+        &["timeline", "--step", "0.1"],
+        &["waits"],
+        &["syscalls"],
+        &["spans", "fn_push"],
+        &["flame"],
+        &["explain", "fn_push[>= p90]", "--duration", "60"],
+    ] {
+        let [ends, is_killed, stays] = [1, 2, 3].map(|calls| Fixture::start("calls", &arguments(calls)));
+        let pids = [&ends, &is_killed, &stays].map(Fixture::pid);
+        let named = pids.map(|pid| pid.to_string()).join(",");
+        let daemon = Daemon::start();
+        let words = [verb, &["-p", &named, "--json"]].concat();
+        let mut watching = Running::start(through(&daemon.socket, &words));
+        daemon.until_watched();
+        finished(ends);
+        let left = next_left(&mut watching);
+        let reason = format!("process {} (calls) ended", pids[0]);
+        assert_eq!(
+            left,
+            json!({"type": "process_left", "schema": 1, "pid": pids[0], "name": "calls", "cause": "ended",
+                   "reason": reason, "signal": null, "left": 2, "of": 3})
+        );
+        kill(&is_killed);
+        let left = next_left(&mut watching);
+        assert_eq!(
+            (&left["pid"], &left["left"]),
+            (&json!(pids[1]), &json!(1)),
+            "{left}"
+        );
+        assert_eq!(
+            (&left["cause"], &left["signal"]),
+            (&json!("ended"), &json!(9)),
+            "{left}"
+        );
+        finished(stays);
+        let ended = watching.end().status(0);
+        let killed = format!("process {} (calls) was ended by signal 9 (SIGKILL)", pids[1]);
+        let ended = ended.says(&format!("profiler: {reason}; 2 of 3 are left\n"));
+        let ended = ended.says(&format!("profiler: {killed}; 1 of 3 is left\n"));
+        ended.says(&format!(
+            "The run ended by itself: process {} (calls) ended.",
+            pids[2]
+        ));
+        assert_eq!(daemon.stop(), Some(0));
+    }
 }

@@ -80,8 +80,12 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             frame.function = format!("process #{}", frame.id);
         }
     }
-    if let Some(end) = message.info.as_mut().and_then(|info| info.end.as_mut()) {
-        end.reason = reason(&end.reason);
+    if let Some(info) = &mut message.info {
+        if let Some(end) = &mut info.end {
+            end.reason = reason(&end.reason);
+        }
+        // They are said as they leave, and are not looked for in a recording.
+        info.departures.clear();
     }
     Ok(())
 }
@@ -239,6 +243,11 @@ mod tests {
                     reason: "`parse@\"secret/a.c\":3` was taken off: /home/secret/bin/server".to_owned(),
                     signal: 0,
                 }),
+                departures: vec![v1::Departure {
+                    name: "secret-server".to_owned(),
+                    reason: "process 40 (secret-server) ended".to_owned(),
+                    ..v1::Departure::default()
+                }],
                 ..v1::StreamInfo::default()
             }),
             scope: Some(v1::RecordedScope {
