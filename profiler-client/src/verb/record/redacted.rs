@@ -210,6 +210,23 @@ mod tests {
     }
 
     #[test]
+    fn names_of_processes_that_left_are_not_kept() {
+        let mut message = v1::WatchRecordsResponse {
+            info: Some(v1::StreamInfo {
+                departures: vec![v1::Departure {
+                    name: "secret-server".to_owned(),
+                    reason: "process 40 (secret-server) ended".to_owned(),
+                    ..v1::Departure::default()
+                }],
+                ..v1::StreamInfo::default()
+            }),
+            ..Default::default()
+        };
+        redact(&mut message).unwrap();
+        assert!(!format!("{message:?}").contains("secret"), "{message:?}");
+    }
+
+    #[test]
     fn a_message_has_nothing_left_of_what_is_secret() {
         let function = v1::Function {
             name: "handle".to_owned(),
@@ -243,11 +260,6 @@ mod tests {
                     reason: "`parse@\"secret/a.c\":3` was taken off: /home/secret/bin/server".to_owned(),
                     signal: 0,
                 }),
-                departures: vec![v1::Departure {
-                    name: "secret-server".to_owned(),
-                    reason: "process 40 (secret-server) ended".to_owned(),
-                    ..v1::Departure::default()
-                }],
                 ..v1::StreamInfo::default()
             }),
             scope: Some(v1::RecordedScope {
