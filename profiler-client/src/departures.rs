@@ -46,6 +46,11 @@ impl Departures {
         Ok(())
     }
 
+    /// The same in words, for a screen.
+    pub fn lines(&mut self, info: &v1::StreamInfo) -> Vec<String> {
+        lines(&self.take(info))
+    }
+
     /// Those that were not taken before: a second stream tells them again.
     fn take<'a>(&mut self, info: &'a v1::StreamInfo) -> Vec<&'a v1::Departure> {
         let departures = info.departures.iter();
@@ -97,7 +102,7 @@ mod tests {
             departures: pids.iter().map(|pid| departure(*pid, 9 - pid)).collect(),
             ..v1::StreamInfo::default()
         };
-        let mut said = |pids: &[u32]| lines(&departures.take(&info(pids)));
+        let mut said = |pids: &[u32]| departures.lines(&info(pids));
         assert_eq!(said(&[]), [""; 0]);
         assert_eq!(said(&[1]), ["process 1 (pcx) ended; 8 of 9 are left"]);
         // A second stream begins with those that left before.
