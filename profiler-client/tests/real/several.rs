@@ -1,6 +1,10 @@
 //! Several processes that are looked at together: named one by one, and which of them end meanwhile.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::Write as _,
+    process::{Child, Command, Stdio},
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -140,4 +144,58 @@ fn processes_that_end_are_said_at_once_and_the_last_ends_the_run() {
         ));
         assert_eq!(daemon.stop(), Some(0));
     }
+}
+
+/// A shell that goes on with a line, and ends with this.
+struct Shell(Child);
+
+impl Shell {
+    fn start(script: &str) -> Self {
+        let mut command = Command::new("/bin/sh");
+        Self(
+            command
+                .args(["-c", script])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn go(&mut self) {
+        self.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_runs_another_program_is_said_as_well() {
+    let mut becomes = Shell::start("read line; exec sleep 600");
+    let mut stays = Shell::start("read line");
+    let (pid, last) = (becomes.0.id(), stays.0.id());
+    let daemon = Daemon::start();
+    let words = ["flame", "--json", "-p", &format!("{pid},{last}")];
+    let mut watching = Running::start(through(&daemon.socket, &words));
+    daemon.until_watched();
+    becomes.go();
+    let left = next_left(&mut watching);
+    assert_eq!(
+        (&left["pid"], &left["cause"], &left["signal"]),
+        (&json!(pid), &json!("another_program"), &json!(null)),
+        "{left}"
+    );
+    assert_eq!((&left["left"], &left["of"]), (&json!(1), &json!(2)), "{left}");
+    stays.go();
+    let ended = watching
+        .end()
+        .status(0)
+        .says("runs another program now; 1 of 2 is left");
+    ended.says(&format!("The run ended by itself: process {last} "));
+    assert_eq!(daemon.stop(), Some(0));
 }
