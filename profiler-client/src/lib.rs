@@ -13,6 +13,7 @@ pub mod cli;
 pub mod collector;
 pub mod connect;
 pub mod debuginfod;
+pub mod departures;
 pub mod failure;
 pub mod in_process;
 pub mod live;

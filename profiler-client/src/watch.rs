@@ -12,6 +12,7 @@ use tonic_types::StatusExt as _;
 
 use crate::{
     attached::{self, Attached, Owned},
+    departures::Departures,
     failure::Failure,
     output::{first_failure, note, note_amid_progress},
     render::{escape::terminal, units},
@@ -203,6 +204,8 @@ pub struct Run {
     pub own: bool,
     /// The length of what it is of, where that is a recording.
     pub length: Option<Duration>,
+    /// Which processes have left the session.
+    pub departures: Departures,
 }
 
 impl Run {
@@ -218,7 +221,15 @@ impl Run {
             owned,
             own: attached.own,
             length: attached::recorded_length(&attached.session),
+            departures: Departures::default(),
         }
+    }
+
+    /// Tells what becomes of the target's processes as objects too, where standard output takes those.
+    #[must_use]
+    pub fn telling_json(mut self, as_json: bool) -> Self {
+        self.departures = Departures::new(as_json);
+        self
     }
 
     /// Hands every message of a view to `on_message` until the run is over; at the end also what has come since the last message, where
@@ -228,16 +239,20 @@ impl Run {
     ///
     /// What `on_message` fails with: it ends the run at once.
     pub async fn watch<R: Viewed>(
-        self,
+        mut self,
         view: View<R>,
         mut on_message: impl FnMut(R::Message) -> Result<(), Failure>,
     ) -> Result<Ended, Failure> {
+        let mut departures = std::mem::take(&mut self.departures);
         let (began, length, own) = (self.began, self.length, self.own);
         // A session that somebody else made has counted before.
         let (mut before, mut children) = (own.then_some(0), 0);
         let counted = |message: R::Message| {
-            if let Some(all) = message.info().and_then(|info| info.children) {
-                children = all.saturating_sub(*before.get_or_insert(all));
+            if let Some(info) = message.info() {
+                if let Some(all) = info.children {
+                    children = all.saturating_sub(*before.get_or_insert(all));
+                }
+                departures.say(info)?;
             }
             on_message(message)
         };

@@ -17,7 +17,7 @@ mod trace;
 mod tui;
 mod waits;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use profiler_proto::v1;
 
@@ -224,16 +224,24 @@ pub fn recorded_time(time: Option<RecordedTime>) -> v1::RecordedTime {
 }
 
 fn target(args: TargetArgs) -> Result<v1::Target, Failure> {
-    let target = match (args.pid, args.exe) {
-        (Some(pid), _) => v1::target::Target::Pid(pid),
-        (None, Some(exe)) if !exe.is_empty() => v1::target::Target::Executable(exe),
-        (None, _) => {
+    let target = match (each_once(args.pid).as_slice(), args.exe) {
+        (&[pid], _) => v1::target::Target::Pid(pid),
+        ([], Some(exe)) if !exe.is_empty() => v1::target::Target::Executable(exe),
+        ([], _) => {
             return Err(Failure::usage(
                 "Say what to look at: -p PID or --exe EXE (`profiler ps` lists processes).",
             ));
         }
+        (pids, _) => v1::target::Target::Processes(v1::Processes { pids: pids.to_vec() }),
     };
     Ok(v1::Target { target: Some(target) })
+}
+
+/// Processes in the order in which they are named, each once.
+fn each_once(mut pids: Vec<u32>) -> Vec<u32> {
+    let mut named = HashSet::new();
+    pids.retain(|pid| named.insert(*pid));
+    pids
 }
 
 fn place(text: String) -> Result<String, Failure> {

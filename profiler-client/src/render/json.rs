@@ -239,6 +239,34 @@ pub fn session(session: &v1::Session) -> String {
     lines
 }
 
+/// Processes that have left a session, an object each.
+#[must_use]
+pub fn departures(departures: &[&v1::Departure]) -> String {
+    let mut lines = String::new();
+    for left in departures {
+        let cause = match left.cause() {
+            v1::DepartureCause::Unspecified | v1::DepartureCause::Ended => "ended",
+            v1::DepartureCause::AnotherProgram => "another_program",
+            v1::DepartureCause::NotAllowed => "not_allowed",
+        };
+        line(
+            &mut lines,
+            &json!({
+                "type": "process_left",
+                "schema": SCHEMA,
+                "pid": left.pid,
+                "name": left.name,
+                "cause": cause,
+                "reason": left.reason,
+                "signal": (left.signal != 0).then_some(left.signal),
+                "left": left.left,
+                "of": left.of,
+            }),
+        );
+    }
+    lines
+}
+
 pub(super) fn line(lines: &mut String, object: &Value) {
     lines.push_str(&object.to_string());
     lines.push('\n');

@@ -235,13 +235,16 @@ fn view<M: Message>(
                     of_pane.take_if(|why| Some(&*why) == data.ended.as_ref());
                 }
             }
+            let left = message.info().map(|info| data.departures.lines(info));
             if let Err(error) = apply(data, message) {
                 return Some(Action::Notice(error));
             }
-            end.map(|end| {
-                let reason = terminal(&end.reason).into_owned();
-                Action::Ended(End { reason, ..end })
-            })
+            let Some(end) = end else {
+                let left = left.filter(|left| !left.is_empty())?;
+                return Some(Action::Notice(left.join("; ")));
+            };
+            let reason = terminal(&end.reason).into_owned();
+            Some(Action::Ended(End { reason, ..end }))
         }
         Incoming::Broken(failure) => Some(broken(&failure)),
     }
@@ -276,5 +279,38 @@ fn count(data: &mut Data, counts: Vec<(String, u64)>) {
             (passed > 0.1).then(|| more as f64 / passed)
         });
         data.counts.insert(step, StepCount { count, rate_hz, at });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_leaves_is_a_notice_once() {
+        let mut data = Data::default();
+        let message = |pids: &[u32]| v1::WatchLatencyResponse {
+            info: Some(v1::StreamInfo {
+                departures: (pids.iter().map(|pid| v1::Departure {
+                    pid: *pid,
+                    reason: format!("process {pid} (a) ended"),
+                    left: 1,
+                    of: 3,
+                    ..v1::Departure::default()
+                }))
+                .collect(),
+                ..v1::StreamInfo::default()
+            }),
+            ..v1::WatchLatencyResponse::default()
+        };
+        let mut told = |pids: &[u32]| match take(&mut data, What::Latency(Incoming::Message(message(pids)))) {
+            Some(Action::Notice(notice)) => Some(notice),
+            _ => None,
+        };
+        assert_eq!(
+            told(&[7, 8]).as_deref(),
+            Some("process 7 (a) ended; 1 of 3 is left; process 8 (a) ended; 1 of 3 is left")
+        );
+        assert_eq!(told(&[7, 8]), None);
     }
 }

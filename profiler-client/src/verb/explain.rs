@@ -69,7 +69,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
         Some(_) => "a longer recording has more",
         None => "--duration makes it longer",
     };
-    let run = Run::begin(Some(request.duration), stop, owned, &attached);
+    let run = Run::begin(Some(request.duration), stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut last: Option<v1::WatchExplainResponse> = None;
     let mut progress = Progress::default();

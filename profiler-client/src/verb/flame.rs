@@ -97,7 +97,8 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     let mut debuginfod = Worker::start(Settings::from_environment())
         .map_err(|error| Failure::failed(format!("Cannot start a thread: {error}.")))?;
     let mut interrupted = stop.clone();
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let prints_json = request.format == FlameFormat::Json && request.output.is_none();
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(prints_json);
     let began = run.began;
     let ended = {
         let mut progress = Progress::default();

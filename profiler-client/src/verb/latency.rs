@@ -78,7 +78,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     .await?;
     warnings(&attached.session.warnings);
 
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(matches!(show, Show::Json));
     let began = run.began;
     let mut state = LatencyState::default();
     let mut exports = Exports::begin(opened, &request, &attached, title);

@@ -50,7 +50,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
     .await?;
     warnings(&attached.session.warnings);
 
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let is_recorded = recorded_length(&attached.session).is_some();
     let mut state = SpansState::default();

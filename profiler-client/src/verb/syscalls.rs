@@ -37,7 +37,7 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
     .await?;
     warnings(&attached.session.warnings);
 
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut state = SyscallsState::default();
     let ended = run

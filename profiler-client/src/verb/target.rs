@@ -11,7 +11,10 @@ use prost::Message as _;
 use super::processes;
 use crate::{connect::Connection, render::escape::terminal};
 
-/// `pid 4211 (server)`, `3 processes of server`. What cannot be found out is left out.
+/// Names of processes that are shown.
+const NAMES: usize = 3;
+
+/// `pid 4211 (server)`, `3 processes of server`, `2 processes of server and worker`. What cannot be found out is left out.
 pub async fn label(connection: &Connection, session: &v1::Session) -> String {
     if let Some(path) = &connection.recording {
         return recorded(path);
@@ -22,16 +25,29 @@ pub async fn label(connection: &Connection, session: &v1::Session) -> String {
     let processes = processes::fetch(connection, String::new())
         .await
         .unwrap_or_default();
-    let name = processes
-        .iter()
-        .find(|process| process.pid == *first)
-        .and_then(name)
-        .map(|name| terminal(name).into_owned());
-    match (name, others.len()) {
-        (Some(name), 0) => format!("pid {first} ({name})"),
-        (None, 0) => format!("pid {first}"),
-        (Some(name), more) => format!("{} processes of {name}", more + 1),
-        (None, more) => format!("{} processes", more + 1),
+    let names = called(&processes, &session.pids);
+    match (names.as_str(), others.len()) {
+        ("", 0) => format!("pid {first}"),
+        (name, 0) => format!("pid {first} ({name})"),
+        ("", more) => format!("{} processes", more + 1),
+        (names, more) => format!("{} processes of {names}", more + 1),
+    }
+}
+
+/// What some of these processes are called, each name once, for people: as many names as a line has room for.
+fn called(processes: &[v1::Process], pids: &[u32]) -> String {
+    let of_pid = |pid: &u32| processes.iter().find(|process| process.pid == *pid);
+    let mut names: Vec<&str> = Vec::new();
+    for name in pids.iter().filter_map(of_pid).filter_map(name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let shown: Vec<_> = names.iter().take(NAMES).map(|name| terminal(name)).collect();
+    match shown.as_slice() {
+        shown if names.len() > NAMES => format!("{}, …", shown.join(", ")),
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        shown => shown.concat(),
     }
 }
 
@@ -78,4 +94,28 @@ pub fn about(path: &Path) -> Option<v1::RecordingAbout> {
     let mut reader = Reader::open(File::open(path).ok()?).ok()?;
     let number = reader.chunks().position(|chunk| chunk.kind == Kind::About)?;
     v1::RecordingAbout::decode(&*reader.read(number).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, name: &str) -> v1::Process {
+        v1::Process {
+            pid,
+            executable: format!("/usr/bin/{name}"),
+            ..v1::Process::default()
+        }
+    }
+
+    #[test]
+    fn processes_of_several_programs_are_called_by_each_name_once() {
+        let processes = [(1, "a"), (2, "b"), (3, "a"), (4, "c"), (5, "d")];
+        let processes = processes.map(|(pid, name)| process(pid, name));
+        assert_eq!(called(&processes, &[9]), "");
+        assert_eq!(called(&processes, &[1, 3]), "a");
+        assert_eq!(called(&processes, &[2, 1, 3]), "b and a");
+        assert_eq!(called(&processes, &[1, 2, 4]), "a, b and c");
+        assert_eq!(called(&processes, &[1, 2, 3, 4, 5]), "a, b, c, …");
+    }
 }

@@ -78,7 +78,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     let is_taken = |export: &Export<_>| export.output.is_none();
     let is_hidden = request.json || request.export.as_ref().is_some_and(is_taken);
     let mut live = Redrawn::open(request.color, is_hidden, ready(about.title.clone())).await;
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut state = TimelineState::default();
     // Another stream would begin to count anew.

@@ -34,7 +34,7 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
     .await?;
     warnings(&attached.session.warnings);
 
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut state = FlameState::default();
     let ended = run

@@ -71,7 +71,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             colour: screen::is_coloured(request.color, io::stdout().is_terminal()),
         }
     };
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut state = TraceState::default();
     let mut losses = io::stderr().is_terminal().then(|| Losses::since(began));

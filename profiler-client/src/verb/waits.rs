@@ -36,7 +36,7 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     .await?;
     warnings(&attached.session.warnings);
 
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let run = Run::begin(request.duration, stop, owned, &attached).telling_json(request.json);
     let began = run.began;
     let mut state = WaitsState::default();
     let ended = run

@@ -36,6 +36,7 @@ mod recorded_minute;
 mod runtimes;
 mod service;
 mod sessions;
+mod several;
 mod source;
 mod spans;
 mod spans_recorded;

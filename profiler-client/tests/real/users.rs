@@ -230,7 +230,12 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
 
     // What is nobody's own, they may look at.
     let own = OfNobody::start(&open);
+    let of_root = pid;
     let pid = own.0.id().to_string();
+    // Of several none, where one is another's.
+    nobody(&["latency", "-p", &pid, "-p", &of_root, "f"])
+        .status(4)
+        .says(&format!("process {of_root} belongs to user 0"));
     let listed = nobody(&["ps", "--json"]).status(0).objects();
     assert!(listed.iter().all(|process| process["uid"] == NOBODY));
     assert!(listed.iter().any(|process| process["pid"] == own.0.id()));

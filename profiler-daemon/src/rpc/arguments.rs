@@ -1,6 +1,6 @@
 //! Requests, parsed once into values that cannot be wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use profiler_aggregate::Over;
 use profiler_common::values::MAX_VALUES;
@@ -90,6 +90,7 @@ pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
             Err(invalid("no target is given: set a PID or an executable"))
         }
         Some(v1::target::Target::Pid(pid)) => Ok(TargetSpec::Pid(pid)),
+        Some(v1::target::Target::Processes(v1::Processes { pids })) => each_of(pids),
         Some(v1::target::Target::Executable(name)) if name.is_empty() => {
             Err(invalid("the executable's name is empty"))
         }
@@ -102,6 +103,18 @@ pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
                 before: recorded_time(before.unwrap_or_default())?,
             })
         }
+    }
+}
+
+/// Several processes, each once, in the order in which they are named.
+fn each_of(mut pids: Vec<u32>) -> Result<TargetSpec, SessionError> {
+    let mut named = HashSet::new();
+    pids.retain(|pid| named.insert(*pid));
+    match *pids {
+        [] => Err(invalid("no target is given: the list of PIDs is empty")),
+        _ if named.contains(&0) => Err(invalid("0 is not the PID of a process")),
+        [pid] => Ok(TargetSpec::Pid(pid)),
+        _ => Ok(TargetSpec::Each(pids)),
     }
 }
 
@@ -471,6 +484,21 @@ mod tests {
             if let Ok(ns) = interval_ns(Some(duration)) {
                 prop_assert!((50_000_000..=3_600_000_000_000).contains(&ns));
             }
+        }
+    }
+
+    #[test]
+    fn several_processes_count_once_each() {
+        let of = |pids: &[u32]| {
+            let processes = v1::Processes { pids: pids.to_vec() };
+            target(Some(v1::Target {
+                target: Some(v1::target::Target::Processes(processes)),
+            }))
+        };
+        assert_eq!(of(&[9, 7, 9]).unwrap(), TargetSpec::Each(vec![9, 7]));
+        assert_eq!(of(&[7, 7]).unwrap(), TargetSpec::Pid(7));
+        for wrong in [&[][..], &[7, 0]] {
+            assert_eq!(of(wrong).unwrap_err().reason, Reason::ArgumentInvalid);
         }
     }
 

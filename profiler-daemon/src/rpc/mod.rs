@@ -20,6 +20,7 @@
 //! | `system_calls` | system calls as messages |
 //! | `records` | samples, ends of calls, hits and counts as messages |
 //! | `recorded_counters` | counters over time among those |
+//! | `departures` | which processes have left the session of a stream |
 //! | `stream_info` | what every message of a stream begins with |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
@@ -27,6 +28,7 @@
 mod arguments;
 mod connections;
 mod convert;
+mod departures;
 mod estimate;
 mod explain;
 mod flame_delta;

@@ -35,6 +35,8 @@ pub fn info(at: Position, shown: &Shown<'_>) -> v1::StreamInfo {
         cost: Some(convert::cost(shown.cost)),
         children: shown.children,
         end: shown.ended.map(end),
+        // Those are told as a message leaves.
+        departures: Vec::new(),
     }
 }
 

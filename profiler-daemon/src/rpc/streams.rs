@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::{
-    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta,
+    arguments, departures::Beginning, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta,
     recorded_counters::RecordedCounters, records, spans, stream_info::Position, system_calls,
     thread_names::ThreadNames, timeline, trace, waits,
 };
@@ -27,7 +27,10 @@ pub type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 pub trait Watched: Sized {
     /// What answers it.
-    type Message: Send + 'static;
+    type Message: Beginning + Send + 'static;
+
+    /// The name of its session.
+    fn session(&self) -> &str;
 
     /// Opens the view for a caller.
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status>;
@@ -36,6 +39,10 @@ pub trait Watched: Sized {
 #[tonic::async_trait]
 impl Watched for v1::WatchLatencyRequest {
     type Message = v1::WatchLatencyResponse;
+
+    fn session(&self) -> &str {
+        &self.session
+    }
 
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let interval_ns = arguments::interval_ns(self.interval)?;
@@ -51,6 +58,10 @@ impl Watched for v1::WatchLatencyRequest {
 #[tonic::async_trait]
 impl Watched for v1::WatchFlameRequest {
     type Message = v1::WatchFlameResponse;
+
+    fn session(&self) -> &str {
+        &self.session
+    }
 
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let asked = FlameRequest {
@@ -76,6 +87,10 @@ impl Watched for v1::WatchFlameRequest {
 impl Watched for v1::WatchTraceRequest {
     type Message = v1::WatchTraceResponse;
 
+    fn session(&self) -> &str {
+        &self.session
+    }
+
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let name = arguments::name(self.session)?;
         let batches = handle.watch_trace(caller, name).await?;
@@ -95,6 +110,10 @@ impl Watched for v1::WatchTraceRequest {
 impl Watched for v1::WatchExplainRequest {
     type Message = v1::WatchExplainResponse;
 
+    fn session(&self) -> &str {
+        &self.session
+    }
+
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let interval_ns = arguments::interval_ns(self.interval)?;
         let name = arguments::name(self.session)?;
@@ -108,6 +127,10 @@ impl Watched for v1::WatchExplainRequest {
 #[tonic::async_trait]
 impl Watched for v1::WatchSpansRequest {
     type Message = v1::WatchSpansResponse;
+
+    fn session(&self) -> &str {
+        &self.session
+    }
 
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let interval_ns = arguments::interval_ns(self.interval)?;
@@ -129,6 +152,10 @@ impl Watched for v1::WatchSpansRequest {
 impl Watched for v1::WatchWaitsRequest {
     type Message = v1::WatchWaitsResponse;
 
+    fn session(&self) -> &str {
+        &self.session
+    }
+
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let interval_ns = arguments::interval_ns(self.interval)?;
         let name = arguments::name(self.session)?;
@@ -142,6 +169,10 @@ impl Watched for v1::WatchWaitsRequest {
 #[tonic::async_trait]
 impl Watched for v1::WatchTimelineRequest {
     type Message = v1::WatchTimelineResponse;
+
+    fn session(&self) -> &str {
+        &self.session
+    }
 
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let asked = timeline::request(&self)?;
@@ -164,6 +195,10 @@ impl Watched for v1::WatchTimelineRequest {
 impl Watched for v1::WatchSyscallsRequest {
     type Message = v1::WatchSyscallsResponse;
 
+    fn session(&self) -> &str {
+        &self.session
+    }
+
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let by = arguments::caller_grouping(self.by())?;
         let interval_ns = arguments::interval_ns(self.interval)?;
@@ -178,6 +213,10 @@ impl Watched for v1::WatchSyscallsRequest {
 #[tonic::async_trait]
 impl Watched for v1::WatchRecordsRequest {
     type Message = v1::WatchRecordsResponse;
+
+    fn session(&self) -> &str {
+        &self.session
+    }
 
     async fn open(self, caller: Caller, handle: &Handle) -> Result<Messages<Self::Message>, Status> {
         let Self {

@@ -4,7 +4,7 @@ use profiler_proto::v1::{self, view_service_server::ViewService};
 use tonic::{Request, Response, Status};
 
 use super::{
-    arguments,
+    arguments, departures,
     streams::{Messages, Watched},
     watches::Watches,
 };
@@ -24,7 +24,7 @@ impl Views {
 
     async fn open<R: Watched>(&self, request: Request<R>) -> Result<Response<Messages<R::Message>>, Status> {
         let caller = arguments::caller(&request)?;
-        let messages = request.into_inner().open(caller, &self.handle).await?;
+        let messages = departures::open(request.into_inner(), caller, &self.handle).await?;
         Ok(Response::new(messages))
     }
 }

@@ -21,6 +21,7 @@ use tonic_types::StatusExt as _;
 
 use super::{
     arguments::invalid,
+    departures,
     streams::{Messages, Watched},
 };
 use crate::session::{Caller, Handle, Reason, SessionError};
@@ -375,7 +376,7 @@ fn opened<R: Watched + Send + 'static>(
     handle: Handle,
     of: fn(R::Message) -> Message,
 ) -> Messages<Message> {
-    let messages = async move { asked.open(caller, &handle).await };
+    let messages = async move { departures::open(asked, caller, &handle).await };
     let messages = messages.boxed().try_flatten_stream();
     // Behind a message that says that it is the last, nobody asks for more.
     let broken = stream::iter([Err(Status::unavailable(

@@ -15,6 +15,7 @@ use profiler_target::{Standing, TargetError};
 use super::{
     authorize::authorize,
     command::Caller,
+    departures::{DepartureCause, Leaving},
     error::{Reason, SessionError},
     refusal::{kernel_refusal, target_refusal},
 };
@@ -70,17 +71,23 @@ impl Changed {
 
     /// Why whoever may look at it as it was may do so no more, if so; of one that has ended, and whose number nobody else has, that is
     /// left to others to notice.
-    pub fn reason_to_leave(&self, owner: Caller) -> Option<String> {
+    pub fn reason_to_leave(&self, owner: Caller) -> Option<Leaving> {
         let pid = self.pid;
         if self.is_another {
-            return Some(format!("process {pid} ended"));
+            return Some(Leaving::of(DepartureCause::Ended, format!("process {pid} ended")));
         }
         match authorize(owner, pid, &Standing::from(self.now.as_ref()?)) {
-            Ok(()) if self.taken_over => Some(format!(
-                "process {pid} runs another program now, started by a thread other than its first: its probes are gone"
+            Ok(()) if self.taken_over => Some(Leaving::of(
+                DepartureCause::AnotherProgram,
+                format!(
+                    "process {pid} runs another program now, started by a thread other than its first: its probes are gone"
+                ),
             )),
             Ok(()) => None,
-            Err(error) => Some(format!("{} since it changed", error.message)),
+            Err(error) => Some(Leaving::of(
+                DepartureCause::NotAllowed,
+                format!("{} since it changed", error.message),
+            )),
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::{
     calibrate::HitCosts,
     counted::Counted,
+    departures::Departures,
     error::{Reason, SessionError},
     inbox::{Refused, Requests, Room},
     picture::{ExitMethod, SessionInfo},
@@ -66,8 +67,10 @@ impl Caller {
 pub enum TargetSpec {
     /// One process.
     Pid(u32),
-    /// These processes.
+    /// Those of these processes that have not ended.
     Pids(Vec<u32>),
+    /// These processes, each of which there has to be.
+    Each(Vec<u32>),
     /// Every process that runs an executable: a path, or a name without slashes.
     Executable(String),
     /// What was recorded in a part of its time.
@@ -316,6 +319,12 @@ pub(super) enum Command {
         name: String,
         reply: Reply<Editable>,
     },
+    /// The processes that have left a session, and those that will.
+    Departures {
+        caller: Caller,
+        name: String,
+        reply: Reply<Departures>,
+    },
     Replace {
         caller: Caller,
         name: String,
@@ -385,6 +394,7 @@ impl Command {
             Self::List { .. } => "list",
             Self::Counted { .. } => "counted",
             Self::Target { .. } => "target",
+            Self::Departures { .. } => "departures",
             Self::Replace { .. } => "replace",
             Self::ReplaceRecorded { .. } => "replace_recorded",
             Self::GiveUpReturns { .. } => "give_up_returns",
@@ -505,7 +515,9 @@ impl Handle {
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),
             TargetSpec::Comparison { after, before } => Some((after, Some(before))),
-            TargetSpec::Pid(_) | TargetSpec::Pids(_) | TargetSpec::Executable(_) => None,
+            TargetSpec::Pid(_) | TargetSpec::Pids(_) | TargetSpec::Each(_) | TargetSpec::Executable(_) => {
+                None
+            }
         };
         if let Some((time, before)) = recorded {
             return self.create_replay(name, terms, scope, time, before).await;
@@ -661,6 +673,15 @@ impl Handle {
     /// Where the task is stopping or overloaded.
     pub async fn list(&self, caller: Caller) -> Result<Vec<SessionInfo>, SessionError> {
         self.ask(caller, |reply| Command::List { caller, reply }).await
+    }
+
+    /// The processes that have left a session, and those that will while it is looked at.
+    ///
+    /// # Errors
+    /// Where there is no such session.
+    pub(crate) async fn departures(&self, caller: Caller, name: String) -> Result<Departures, SessionError> {
+        self.ask(caller, |reply| Command::Departures { caller, name, reply })
+            .await
     }
 
     /// What sessions that the caller may use have counted at places of some processes.

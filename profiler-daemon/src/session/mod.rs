@@ -29,6 +29,7 @@
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
 //! | `ending` | why a session ended |
+//! | `departures` | which of its processes have left it |
 //! | `division` | what the steps of a scope ask of durations |
 //! | `records` | what flame graphs and latency are made of, for those who keep it |
 //! | `recorded_calls` | system calls on their way there |
@@ -72,6 +73,7 @@ mod command;
 mod cost;
 mod counted;
 mod debug_package;
+mod departures;
 mod division;
 mod ending;
 mod error;
@@ -143,6 +145,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
+pub(crate) use departures::{Departure, DepartureCause, Departures};
 pub(crate) use division::predicates;
 pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};

@@ -268,6 +268,12 @@ impl Owner {
                 answer(reply, Ok(self.list(caller)));
             }
             Command::Counted { caller, pids, reply } => answer(reply, Ok(self.counted(caller, &pids))),
+            Command::Departures { caller, name, reply } => {
+                answer(
+                    reply,
+                    self.session(caller, &name).map(|session| session.departures()),
+                );
+            }
             Command::Target { caller, name, reply } => {
                 answer(
                     reply,

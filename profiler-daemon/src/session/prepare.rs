@@ -256,7 +256,12 @@ pub fn look_up(
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
     let pids = pids(caller, target, library)?;
-    let several = Several(pids.len());
+    // Where each has to be there, one that is not is refused as the only one would be.
+    let several = match target {
+        TargetSpec::Each(_) => Several(1),
+        _ => Several(pids.len()),
+    };
+    let mut found = pids.len();
     for pid in pids {
         let opened = Process::open(pid).map_err(|error| target_refusal(&error));
         let opened = opened.and_then(|process| {
@@ -272,18 +277,27 @@ pub fn look_up(
                 process.pid()
             ));
         }
-        processes.push(process);
+        if is_among(&process, &processes) {
+            found -= 1;
+        } else {
+            processes.push(process);
+        }
     }
     several.require_one(&processes)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     Ok(LookedUp {
         caller,
         scope,
-        found: several.0,
+        found,
         code: mapped_code_bytes(&pids),
         processes,
         warnings,
     })
+}
+
+/// Whether a process is one of these already: it may be named by several of its threads.
+fn is_among(process: &Process, processes: &[Process]) -> bool {
+    processes.iter().any(|other| other.pid() == process.pid())
 }
 
 /// How many processes a target had when it was looked up. Of several, one that ends before it is attached to is left out: those of
@@ -324,7 +338,7 @@ fn authorize_process(caller: Caller, process: &Process, library: &Library) -> Re
 fn pids(caller: Caller, target: &TargetSpec, library: &Library) -> Result<Vec<u32>, SessionError> {
     let pids = match target {
         TargetSpec::Pid(pid) => vec![*pid],
-        TargetSpec::Pids(pids) => pids.clone(),
+        TargetSpec::Pids(pids) | TargetSpec::Each(pids) => pids.clone(),
         TargetSpec::Recording(_) | TargetSpec::Comparison { .. } => {
             let message = "a recording has only flame graphs and latency";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
@@ -348,8 +362,12 @@ fn pids(caller: Caller, target: &TargetSpec, library: &Library) -> Result<Vec<u3
         }
     };
     if pids.len() > MAX_PROCESSES {
+        let how = match target {
+            TargetSpec::Each(_) => "are named",
+            _ => "match",
+        };
         let message = format!(
-            "{} processes match; at most {MAX_PROCESSES} can be looked at at once",
+            "{} processes {how}; at most {MAX_PROCESSES} can be looked at at once",
             pids.len()
         );
         return Err(SessionError::new(Reason::LimitReached, message));

@@ -240,7 +240,8 @@ impl Running {
                 && change.reason_to_leave(measuring.caller()).is_some()
         });
         for measuring in closed.collect::<Vec<_>>() {
-            let reason = change.reason_to_leave(measuring.caller()).unwrap_or_default();
+            let leaving = change.reason_to_leave(measuring.caller());
+            let reason = leaving.map(|leaving| leaving.reason).unwrap_or_default();
             measuring.refuse(&mut self.engine, SessionError::new(Reason::TargetGone, reason));
         }
     }

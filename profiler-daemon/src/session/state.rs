@@ -38,6 +38,7 @@ use super::{
     chains::Chains,
     command::{Caller, Capture},
     cost::Meter,
+    departures::{Departed, DepartureCause, Departures, Leaving},
     ending::{EndCause, Ending},
     explain::Explain,
     flame::Flame,
@@ -111,6 +112,8 @@ pub struct Session {
     planned_warnings: Vec<String>,
     /// Why it looks no more at processes that it did look at.
     left: Vec<String>,
+    /// Which of its processes have left it.
+    departed: Departed,
     perf_links: bool,
     pub frequency_hz: u32,
     ages: AgeConfig,
@@ -218,6 +221,7 @@ impl Session {
             sampled_from: SampledFrom::default(),
             planned_warnings: Vec::new(),
             left: Vec::new(),
+            departed: Departed::of(prepared.processes.len()),
             perf_links: engine.ability().attach == crate::kernel::AttachKind::Perf,
             frequency_hz: terms.frequency_hz,
             ages,
@@ -470,7 +474,7 @@ impl Session {
 
     /// Looks no more at a process, for a reason that is shown; `false` where then nothing is left to look at, or what is left cannot
     /// be told from it.
-    pub fn lose(&mut self, engine: &mut Engine, pid: u32, reason: &str) -> bool {
+    pub fn lose(&mut self, engine: &mut Engine, pid: u32, why: &Leaving) -> bool {
         // In any case: the last picture is not of what it has become either.
         self.lose_timelines(pid);
         self.events.lose(pid);
@@ -481,6 +485,9 @@ impl Session {
         // An edit that is under way is of what it was.
         self.revision += 1;
         self.steps.quiesce(engine, Some(pid));
+        let lost = self.processes.iter().find(|process| process.pid() == pid);
+        let name = lost.map_or_else(String::new, |process| process.name().to_owned());
+        self.departed.note(pid, &name, why.clone());
         self.processes.retain(|process| process.pid() != pid);
         if let Some(chains) = &mut self.chains {
             chains.lose(pid);
@@ -491,7 +498,7 @@ impl Session {
         if let Some(calls) = &mut self.calls {
             calls.lose(pid);
         }
-        self.left.push(reason.to_owned());
+        self.left.push(why.reason.clone());
         self.tell_code();
         self.renew_records();
         true
@@ -524,21 +531,39 @@ impl Session {
 
     /// Why there is nothing left to look at, if so.
     pub fn target_ended(&self, engine: &mut Engine) -> Option<Ending> {
-        let ended = |process: &Process| !process.is_alive() || runs_another(process);
-        if !self.processes.iter().all(ended) {
+        if !self.processes.iter().all(has_left) {
             return None;
         }
-        let process = self.processes.first()?;
-        let (name, pid) = (process.name(), process.pid());
-        if process.is_alive() {
-            let reason = format!("process {pid} ({name}) runs another program now");
-            return Some(Ending::of(EndCause::Target, reason));
+        // Of those that left before, that has been said.
+        let stayed = |process: &&Process| !self.departed.has(process.pid());
+        let process = self.processes.iter().find(stayed).or(self.processes.first())?;
+        let Leaving { reason, signal, .. } = leaving(engine, process);
+        Some(Ending {
+            signal,
+            ..Ending::of(EndCause::Target, reason)
+        })
+    }
+
+    /// Looks which of its processes have ended or run another program, once in a while; where none would stay, that is the session's end.
+    pub fn note_departed(&mut self, engine: &mut Engine, now_ns: u64) {
+        if self.processes.len() < 2 || !self.departed.take_turn(now_ns) {
+            return;
         }
-        let signal = engine.ended_by(pid).unwrap_or_else(|error| {
-            tracing::warn!(pid, %error, "it is not known whether a signal ended the process");
-            None
-        });
-        Some(Ending::of_process(pid, name, signal))
+        let looked_at = self.processes.iter();
+        let looked_at = looked_at.filter(|process| !self.departed.has(process.pid()));
+        let (left, stay): (Vec<&Process>, Vec<&Process>) = looked_at.partition(|process| has_left(process));
+        if stay.is_empty() {
+            return;
+        }
+        for process in left {
+            let why = leaving(engine, process);
+            self.departed.note(process.pid(), process.name(), why);
+        }
+    }
+
+    /// The processes that have left it, and those that will.
+    pub fn departures(&self) -> Departures {
+        self.departed.told()
     }
 
     /// Whether its samples are drawn inside spans.
@@ -564,6 +589,29 @@ impl Session {
     /// Whether stacks are taken of its hits, or of who allocates memory.
     pub fn takes_stacks(&self) -> bool {
         !self.allocations.is_empty() || self.capture.as_ref().is_some_and(|capture| capture.stack)
+    }
+}
+
+/// Whether there is nothing to look at in a process any more.
+fn has_left(process: &Process) -> bool {
+    !process.is_alive() || runs_another(process)
+}
+
+/// Why there is nothing to look at in a process any more.
+fn leaving(engine: &mut Engine, process: &Process) -> Leaving {
+    let (name, pid) = (process.name(), process.pid());
+    if process.is_alive() {
+        let reason = format!("process {pid} ({name}) runs another program now");
+        return Leaving::of(DepartureCause::AnotherProgram, reason);
+    }
+    let signal = engine.ended_by(pid).unwrap_or_else(|error| {
+        tracing::warn!(pid, %error, "it is not known whether a signal ended the process");
+        None
+    });
+    let Ending { reason, signal, .. } = Ending::of_process(pid, name, signal);
+    Leaving {
+        signal,
+        ..Leaving::of(DepartureCause::Ended, reason)
     }
 }
 

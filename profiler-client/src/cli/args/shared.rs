@@ -27,9 +27,9 @@ pub struct HostArgs {
 /// What to look at.
 #[derive(Args, Debug, Default)]
 pub struct TargetArgs {
-    /// Process to look at: all its threads, not its children
-    #[arg(short, long, value_name = "PID", conflicts_with = "exe", value_parser = pid)]
-    pub pid: Option<u32>,
+    /// Process to look at: all its threads, not its children. Several are looked at together: -p 7 -p 8, or -p 7,8
+    #[arg(short, long, value_name = "PID", conflicts_with = "exe", value_parser = pid, value_delimiter = ',')]
+    pub pid: Vec<u32>,
     /// Look at every process that runs this executable: a path, or a name without slashes
     #[arg(long, value_name = "EXE")]
     pub exe: Option<String>,

@@ -69,6 +69,35 @@ fn the_command_lines_of_the_documentation_are_accepted() {
 }
 
 #[test]
+fn several_processes_are_looked_at_together() {
+    let target_of = |line: &[&str]| {
+        let (_, Request::Latency(latency)) = parse(&[&["latency"], line, &["f"]].concat()).unwrap() else {
+            panic!("not a latency")
+        };
+        let SessionChoice::Make(create) = latency.session else {
+            panic!("no session of its own")
+        };
+        create.target.unwrap().target.unwrap()
+    };
+    let several = |pids: &[u32]| v1::target::Target::Processes(v1::Processes { pids: pids.to_vec() });
+    assert_eq!(target_of(&["-p", "8", "-p", "7"]), several(&[8, 7]));
+    assert_eq!(target_of(&["-p", "8,7", "--pid", "9"]), several(&[8, 7, 9]));
+    // One that is named twice counts once.
+    assert_eq!(target_of(&["-p", "8,7", "-p", "8"]), several(&[8, 7]));
+    assert_eq!(target_of(&["-p", "7", "-p", "7"]), v1::target::Target::Pid(7));
+    let (_, Request::Tui(tui)) = parse(&["tui", "-p", "7", "-p", "8"]).unwrap() else {
+        panic!("not the terminal")
+    };
+    assert_eq!(tui.lens.target, Some(crate::tui::lens::Target::Pids(vec![7, 8])));
+    for verb in ["top", "flame", "waits", "syscalls", "timeline", "functions"] {
+        assert!(parse(&[verb, "-p", "7", "-p", "8"]).is_ok(), "{verb}");
+    }
+    assert!(refused(&["top", "-p", "7", "-p", "0"]).contains("0 is not in 1..="));
+    assert!(refused(&["top", "-p", "7,nginx"]).contains("`profiler ps nginx` lists the processes"));
+    assert!(refused(&["top", "-p", "7", "--exe", "nginx"]).contains("cannot be used with"));
+}
+
+#[test]
 fn a_trace_says_what_to_capture() {
     let line = [
         "trace", "-p", "7", "a.c:3", "--print", "n,a[1,2]", "--print", "*p", "--exit", "ret", "--stack",

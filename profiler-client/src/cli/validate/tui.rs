@@ -11,7 +11,7 @@ use super::{
         print_list,
         request::Tui,
     },
-    RECORDED_VALUES,
+    RECORDED_VALUES, each_once,
     session::{OWN_LEASE, create},
 };
 use crate::failure::Failure;
@@ -30,12 +30,17 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
             without_scope: args.scope.as_deref().is_some_and(|scope| scope.trim().is_empty()),
         })
     });
-    let target = match (args.session, args.target.pid, args.target.exe) {
+    let target = match (
+        args.session,
+        each_once(args.target.pid).as_slice(),
+        args.target.exe,
+    ) {
         _ if recorded.is_some() => recorded,
         (Some(name), ..) => Some(Target::Session(name)),
-        (None, Some(pid), _) => Some(Target::Pid(pid)),
-        (None, None, Some(exe)) if !exe.is_empty() => Some(Target::Exe(exe)),
-        (None, None, _) => None,
+        (None, &[pid], _) => Some(Target::Pid(pid)),
+        (None, [], Some(exe)) if !exe.is_empty() => Some(Target::Exe(exe)),
+        (None, [], _) => None,
+        (None, pids, _) => Some(Target::Pids(pids.to_vec())),
     };
     let frames = args.zoom.unwrap_or_default();
     let frames = frames.split(BETWEEN_FRAMES).filter(|name| !name.is_empty());

@@ -37,6 +37,7 @@ use super::lens::{FrameId, Item, Lens, Pane, Recorded, Suggestion, Target, Wante
 use super::service::ranked;
 use crate::{
     cli::request::Sides,
+    departures::Departures,
     render::{
         explain,
         timeline::{self, Drawn},
@@ -156,6 +157,8 @@ pub struct Data {
     pub completing: bool,
     /// Why the session ended.
     pub ended: Option<End>,
+    /// Which of its processes have left the session before.
+    pub departures: Departures,
     /// The connection to the daemon is being made again.
     pub is_connection_lost: bool,
     /// What is recorded, and into which file.

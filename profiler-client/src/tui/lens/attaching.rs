@@ -88,7 +88,7 @@ pub(super) fn ended(lens: &mut Lens, end: &End) -> Vec<Effect> {
 /// Attaches to the same processes without the scope; `None` where there is no scope, or no process.
 fn attach_to_everything(lens: &mut Lens, notice: Option<String>) -> Option<Effect> {
     let target = match &lens.target {
-        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.scope.is_empty() => target.clone(),
+        Some(target) if target.is_of_processes() && !lens.scope.is_empty() => target.clone(),
         _ => return None,
     };
     let trail = trail_of_before(lens);
@@ -228,7 +228,7 @@ fn make_without_budget(lens: &mut Lens) {
 
 /// Does an edit that is costly, in a session without a limit on what its probes cost.
 pub(super) fn without_budget(lens: &mut Lens, next: Before) -> Vec<Effect> {
-    let Some(target @ (Target::Pid(_) | Target::Exe(_))) = lens.target.clone() else {
+    let Some(target) = lens.target.clone().filter(Target::is_of_processes) else {
         lens.notice = Some(LIMIT_OF_SESSION.to_owned());
         return Vec::new();
     };
@@ -260,7 +260,7 @@ fn attach_again(lens: &mut Lens, target: Target) -> Effect {
 /// Sessions have no limit on what their probes cost any more; where probes were taken off, they are attached again.
 pub(super) fn no_budget(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let target = match &lens.target {
-        Some(target @ (Target::Pid(_) | Target::Exe(_))) if !lens.attaching => target.clone(),
+        Some(target) if target.is_of_processes() && !lens.attaching => target.clone(),
         Some(Target::Session(_)) => {
             lens.notice = Some(LIMIT_OF_SESSION.to_owned());
             return Vec::new();

@@ -209,6 +209,10 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
         None => return Vec::new(),
         Some(Target::Session(name)) => return option("--session", name),
         Some(Target::Pid(pid)) => option("-p", &pid.to_string()),
+        Some(Target::Pids(pids)) => pids
+            .iter()
+            .flat_map(|pid| option("-p", &pid.to_string()))
+            .collect(),
         Some(Target::Exe(exe)) => option("--exe", exe),
         Some(Target::Profile(path)) => return option("--from", path),
         Some(Target::Recording(Recorded { path, time, .. })) => {

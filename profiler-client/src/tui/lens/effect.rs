@@ -10,6 +10,8 @@ use crate::cli::args::{By, RecordedTime};
 pub enum Target {
     /// A process.
     Pid(u32),
+    /// Several processes.
+    Pids(Vec<u32>),
     /// Every process that runs this executable.
     Exe(String),
     /// A running session of a daemon.
@@ -18,6 +20,14 @@ pub enum Target {
     Recording(Recorded),
     /// What another tool wrote: stacks and nothing else, in the file of this path.
     Profile(String),
+}
+
+impl Target {
+    /// Whether it is of processes that sessions are made of as often as wanted.
+    #[must_use]
+    pub fn is_of_processes(&self) -> bool {
+        matches!(self, Self::Pid(_) | Self::Pids(_) | Self::Exe(_))
+    }
 }
 
 /// A part of a recording.

@@ -292,6 +292,7 @@ proptest! {
             take_step(&mut lens, &mut service, step);
             let targets = [
                 Target::Pid(4211),
+                Target::Pids(vec![4211, 4212]),
                 Target::Exe("demo".to_owned()),
                 Target::Session("web".to_owned()),
                 recording(),

@@ -184,11 +184,17 @@ pub struct Making {
     pub template: v1::CreateSessionRequest,
 }
 
+/// Several processes, as they are asked for.
+fn processes(pids: &[u32]) -> v1::target::Target {
+    v1::target::Target::Processes(v1::Processes { pids: pids.to_vec() })
+}
+
 impl Making {
     fn of(&self, target: &Target, scope: String) -> SessionChoice {
         let target = match target {
             Target::Session(name) => return SessionChoice::Join(name.clone()),
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
+            Target::Pids(pids) => processes(pids),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
             Target::Recording(recorded) => v1::target::Target::Recording(v1::RecordedTime {
                 without_scope: recorded.without_scope && scope.trim().is_empty(),
@@ -480,6 +486,7 @@ impl Service {
     fn target(&self) -> Option<v1::Target> {
         let target = match self.of.as_ref()? {
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
+            Target::Pids(pids) => processes(pids),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
             // It has none.
             Target::Recording(_) | Target::Profile(_) => return None,

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tonic::{Code, Status, transport::Channel};
 
-use super::{Costly, Edit, Incoming, Making, Reports, What, aside, costs::Costs, counts, hits};
+use super::{Costly, Edit, Incoming, Making, Reports, What, aside, costs::Costs, counts, hits, processes};
 use crate::{
     attached::{self, Attached, Owned},
     cli::{request::SessionChoice, validate::recorded_time},
@@ -84,6 +84,7 @@ impl Task {
             (Target::Recording(recorded), _) => {
                 v1::target::Target::Recording(recorded_time(Some(recorded.time)))
             }
+            (Target::Pids(pids), _) => processes(pids),
             (Target::Exe(exe), _) => v1::target::Target::Executable(exe.clone()),
             (Target::Pid(pid), _) => v1::target::Target::Pid(*pid),
             (Target::Session(_), pid) => v1::target::Target::Pid(pid.copied().unwrap_or(0)),

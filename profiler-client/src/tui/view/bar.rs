@@ -84,6 +84,7 @@ pub fn typed(label: &str, input: &Input, width: usize, lines: usize) -> Vec<Line
 fn heading(lens: &Lens, data: &Data, width: usize) -> Line {
     let target = match (&lens.target, data.target.as_str()) {
         (Some(Target::Pid(pid)), "") => format!("pid {pid}"),
+        (Some(Target::Pids(pids)), "") => format!("{} processes", pids.len()),
         (Some(Target::Exe(exe)), "") => terminal(exe).into_owned(),
         (Some(Target::Session(name)), _) => format!("session {}  {}", terminal(name), data.target),
         (Some(Target::Profile(path)), _) => format!("profile {}", terminal(path)),

@@ -12,9 +12,7 @@ use crate::{
     tui::{
         data::Data,
         keys::{Binding, KEYS, On, TYPING},
-        lens::{
-            Action, Costly, Input, Lens, Overlay, Purpose, Target, Wanted, of_screen, of_url, of_verb, quoted,
-        },
+        lens::{Action, Costly, Input, Lens, Overlay, Purpose, Wanted, of_screen, of_url, of_verb, quoted},
     },
 };
 
@@ -110,8 +108,8 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 
 /// What is asked before an edit is done that is costly.
 fn question(lens: &Lens, costly: &Costly) -> String {
-    let keeps = match lens.target {
-        Some(Target::Pid(_) | Target::Exe(_)) if costly.cost().over_budget => {
+    let keeps = match &lens.target {
+        Some(target) if target.is_of_processes() && costly.cost().over_budget => {
             ", K keeps it whatever it costs"
         }
         _ => "",

@@ -80,8 +80,12 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
             frame.function = format!("process #{}", frame.id);
         }
     }
-    if let Some(end) = message.info.as_mut().and_then(|info| info.end.as_mut()) {
-        end.reason = reason(&end.reason);
+    if let Some(info) = &mut message.info {
+        if let Some(end) = &mut info.end {
+            end.reason = reason(&end.reason);
+        }
+        // They are said as they leave, and are not looked for in a recording.
+        info.departures.clear();
     }
     Ok(())
 }
@@ -203,6 +207,23 @@ mod tests {
         ] {
             assert_eq!(without_folders(text), kept);
         }
+    }
+
+    #[test]
+    fn names_of_processes_that_left_are_not_kept() {
+        let mut message = v1::WatchRecordsResponse {
+            info: Some(v1::StreamInfo {
+                departures: vec![v1::Departure {
+                    name: "secret-server".to_owned(),
+                    reason: "process 40 (secret-server) ended".to_owned(),
+                    ..v1::Departure::default()
+                }],
+                ..v1::StreamInfo::default()
+            }),
+            ..Default::default()
+        };
+        redact(&mut message).unwrap();
+        assert!(!format!("{message:?}").contains("secret"), "{message:?}");
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Owner {
             let looking = self.sessions.iter_mut();
             for (name, session) in looking.filter(|(_, session)| session.looks_at(pid)) {
                 match change.reason_to_leave(session.owner()) {
-                    Some(reason) => closed.push((name.clone(), Closed { pid, reason })),
+                    Some(why) => closed.push((name.clone(), Closed { pid, why })),
                     // How often a program with more rights was met is nobody's to know.
                     None => session.note_not_admitted(change.missed),
                 }
@@ -133,13 +133,13 @@ impl Owner {
     pub(super) fn take_from(&mut self, closed: Vec<(SessionName, Closed)>) {
         let is_any = !closed.is_empty();
         let mut over = Vec::new();
-        for (name, Closed { pid, reason }) in closed {
+        for (name, Closed { pid, why }) in closed {
             let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
                 continue;
             };
-            tracing::info!(target: "audit", session = %name, pid, reason, "lost");
-            if !session.lose(&mut running.engine, pid, &reason) {
-                over.push((name, reason));
+            tracing::info!(target: "audit", session = %name, pid, reason = why.reason, "lost");
+            if !session.lose(&mut running.engine, pid, &why) {
+                over.push((name, why.reason));
             }
         }
         for (name, reason) in &over {

@@ -244,6 +244,8 @@ impl Owner {
                 over.push((name.clone(), ending));
             } else if session.lease_is_over(now_ns) {
                 over.push((name.clone(), Ending::of(EndCause::Lease, "its lease ran out")));
+            } else {
+                session.note_departed(&mut running.engine, now_ns);
             }
         }
         for (name, ending) in over {

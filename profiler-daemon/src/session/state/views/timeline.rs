@@ -9,6 +9,7 @@ use crate::{
     session::{
         authorize::authorize_now,
         command::{Caller, Handle},
+        departures::{DepartureCause, Leaving},
         ending::Ending,
         error::{Reason, SessionError},
         refusal::target_refusal,
@@ -24,7 +25,7 @@ pub struct Closed {
     /// Its number.
     pub pid: u32,
     /// Why.
-    pub reason: String,
+    pub why: Leaving,
 }
 
 /// A client asks for them.
@@ -157,7 +158,10 @@ impl Session {
                 Ok(()) => {}
                 Err(error) => closed.push(Closed {
                     pid,
-                    reason: format!("{} since it changed", error.message),
+                    why: Leaving::of(
+                        DepartureCause::NotAllowed,
+                        format!("{} since it changed", error.message),
+                    ),
                 }),
             }
         }
