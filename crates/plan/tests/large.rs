@@ -1,7 +1,7 @@
 //! How long large programs take, and which of their functions cannot be probed. Run by hand, in release mode:
 //! `PLAN_FILE=/path cargo test --release -p profiler-plan --test large -- --ignored --nocapture`
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, io, sync::Arc, time::Instant};
 
 use memmap2::Mmap;
 use profiler_plan::{
@@ -14,19 +14,19 @@ use profiler_plan::{
 use profiler_scope::Name;
 
 /// The file that `PLAN_FILE` names, with its path.
-fn mapped() -> (String, Arc<Mmap>) {
-    let path = std::env::var("PLAN_FILE").unwrap();
-    let file = std::fs::File::open(&path).unwrap();
+fn mapped() -> io::Result<(String, Arc<Mmap>)> {
+    let path = std::env::var("PLAN_FILE").map_err(io::Error::other)?;
+    let file = std::fs::File::open(&path)?;
     // SAFETY: the file is not changed while this test, which is run by hand, maps it.
-    let map = unsafe { Mmap::map(&file) }.unwrap();
+    let map = unsafe { Mmap::map(&file) }?;
     println!("{path}: {} MB", map.len() / 1_000_000);
-    (path, Arc::new(map))
+    Ok((path, Arc::new(map)))
 }
 
 #[test]
 #[ignore = "a measurement, of the file that PLAN_FILE names"]
 fn functions_that_cannot_be_probed_by_reason() {
-    let (_, bytes) = mapped();
+    let (_, bytes) = mapped().unwrap();
     let index = ModuleIndex::new(bytes).unwrap();
     let by_instructions = Decision {
         method: Method::Ret,
@@ -65,7 +65,7 @@ fn functions_that_cannot_be_probed_by_reason() {
 #[test]
 #[ignore = "a measurement, of the file that PLAN_FILE names"]
 fn measure() {
-    let (path, bytes) = mapped();
+    let (path, bytes) = mapped().unwrap();
     let timed =
         |what: &str, start: Instant| println!("{what:>30} {:8.1} ms", start.elapsed().as_secs_f64() * 1e3);
     for _ in 0..3 {
