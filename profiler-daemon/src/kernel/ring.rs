@@ -53,19 +53,6 @@ pub enum Record {
 }
 
 impl Record {
-    /// The process that it is of, in the initial PID namespace.
-    #[must_use]
-    pub fn tgid(&self) -> u32 {
-        match self {
-            Self::Sample { tgid, .. } => *tgid,
-            Self::Weight(weight) => weight.tgid,
-            Self::SpanEnd(end) => end.tgid,
-            Self::Hit(hit) => hit.tgid,
-            Self::OffCpu(interval) => interval.tgid,
-            Self::SystemCall(call) => call.tgid,
-        }
-    }
-
     /// How much memory it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -42,8 +42,6 @@ struct Known {
     state: ProcessState,
     /// All who look at it may look at every process.
     any_rights: bool,
-    /// The user who was first to look at it.
-    first: u32,
     /// Times that a program was at it and did not look, as they have been told.
     missed: u64,
 }
@@ -128,16 +126,10 @@ impl Admissions {
             if others.is_some_and(|known| known.any_rights == any_rights) {
                 continue;
             }
-            let first = others.map_or(caller.uid, |known| known.first);
-            self.open(engine, *state, any_rights, first)
+            self.open(engine, *state, any_rights)
                 .map_err(|error| kernel_refusal(&error))?;
         }
         Ok(())
-    }
-
-    /// The user who was first to look at a process of those that are known, by whom its records wait for their names; `None` of others.
-    pub fn first_to_look_at(&self, pid: u32) -> Option<u32> {
-        self.known.get(&pid).map(|known| known.first)
     }
 
     /// Lets the programs look at a process as it is now.
@@ -149,13 +141,11 @@ impl Admissions {
         engine: &mut Engine,
         state: ProcessState,
         any_rights: bool,
-        first: u32,
     ) -> Result<(), KernelError> {
         engine.admit(&state, any_rights)?;
         let known = Known {
             state,
             any_rights,
-            first,
             missed: 0,
         };
         self.known.insert(state.tgid, known);
@@ -215,8 +205,8 @@ impl Admissions {
         let known = self.known.get(&state.tgid);
         match known.filter(|known| known.state != *state) {
             Some(known) => {
-                let (any_rights, first) = (known.any_rights, known.first);
-                self.open(engine, *state, any_rights, first)
+                let any_rights = known.any_rights;
+                self.open(engine, *state, any_rights)
             }
             None => Ok(()),
         }

@@ -12,7 +12,7 @@ use super::{
     counted::Counted,
     departures::Departures,
     error::{Reason, SessionError},
-    inbox::{Refused, Requests, Room},
+    inbox::{Refused, Requests},
     picture::{ExitMethod, SessionInfo},
     quotas::{Allowed, Quotas, admit_frequency},
     state::views::Request,
@@ -32,12 +32,6 @@ use crate::kernel::{Ability, AttachKind, Expected};
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;
-
-/// Requests that may wait for a session task.
-pub(super) const ROOM: Room = Room {
-    queued: 256,
-    of_user: 64,
-};
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -271,7 +265,6 @@ pub(super) enum Command {
         reply: Reply<Ability>,
     },
     SideLoad {
-        caller: Caller,
         files: SideLoaded,
         reply: Reply<()>,
     },
@@ -284,7 +277,6 @@ pub(super) enum Command {
         reply: Reply<Measured>,
     },
     Follow {
-        caller: Caller,
         pids: Vec<u32>,
         reply: Reply<()>,
     },
@@ -537,14 +529,13 @@ impl Handle {
             terms.capture = Some(explain.capture.clone());
         }
         if !files.is_empty() {
-            self.ask(caller, |reply| Command::SideLoad { caller, files, reply })
+            self.ask(caller, |reply| Command::SideLoad { files, reply })
                 .await?;
         }
         // The tables to walk stacks by are there when the first is taken.
         if allocations || terms.capture.as_ref().is_some_and(|capture| capture.stack) {
             let pids = prepared.processes.iter().map(Process::pid).collect();
-            self.ask(caller, |reply| Command::Follow { caller, pids, reply })
-                .await?;
+            self.ask(caller, |reply| Command::Follow { pids, reply }).await?;
         }
         let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
         let attach = self.ask(caller, |reply| Command::Attach {

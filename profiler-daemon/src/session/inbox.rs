@@ -1,5 +1,5 @@
-//! What waits for a thread that serves all: requests for the session task, records for their names, and these for the session task.
-//! Root's comes first, and that of users by turns. Who asks for much at once waits behind himself.
+//! Requests that wait for the session task: root's come first, and those of users by turns. Who asks for much at once waits behind
+//! himself.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,14 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many may wait; more are refused.
-#[derive(Clone, Copy)]
-pub struct Room {
-    /// Of root's, and of all others'.
-    pub queued: usize,
-    /// Of one user's other than root.
-    pub of_user: usize,
-}
+/// Requests of root that may wait, and of all others; more are refused.
+pub const MAX_QUEUED: usize = 256;
+
+/// Requests of one user other than root that may wait.
+const MAX_OF_USER: usize = 64;
 
 /// After so many requests of root one of a user is served: root, too, can ask without end.
 const MAX_IN_ROW: usize = 16;
@@ -32,10 +29,9 @@ pub enum Refused {
     Closed,
 }
 
-/// An inbox with so much room, and what puts requests into it.
-pub fn inbox<C>(room: Room) -> (Requests<C>, Inbox<C>) {
+/// An inbox, and what puts requests into it.
+pub fn inbox<C>() -> (Requests<C>, Inbox<C>) {
     let shared = Arc::new(Shared {
-        room,
         waiting: Mutex::new(Waiting {
             of_root: VecDeque::new(),
             of_users: BTreeMap::new(),
@@ -50,7 +46,6 @@ pub fn inbox<C>(room: Room) -> (Requests<C>, Inbox<C>) {
 }
 
 struct Shared<C> {
-    room: Room,
     waiting: Mutex<Waiting<C>>,
     changed: Condvar,
 }
@@ -76,26 +71,26 @@ struct Waiting<C> {
 
 impl<C> Waiting<C> {
     /// The queue for a user's request.
-    fn queue(&mut self, uid: u32, room: Room) -> Result<&mut VecDeque<C>, Refused> {
+    fn queue(&mut self, uid: u32) -> Result<&mut VecDeque<C>, Refused> {
         if self.is_closed {
             return Err(Refused::Closed);
         }
         if uid == 0 {
-            return if self.of_root.len() < room.queued {
+            return if self.of_root.len() < MAX_QUEUED {
                 Ok(&mut self.of_root)
             } else {
-                Err(Refused::TooMany(room.queued))
+                Err(Refused::TooMany(MAX_QUEUED))
             };
         }
-        if self.of_users.values().map(VecDeque::len).sum::<usize>() >= room.queued {
-            return Err(Refused::TooMany(room.queued));
+        if self.of_users.values().map(VecDeque::len).sum::<usize>() >= MAX_QUEUED {
+            return Err(Refused::TooMany(MAX_QUEUED));
         }
         if self
             .of_users
             .get(&uid)
-            .is_some_and(|own| own.len() >= room.of_user)
+            .is_some_and(|own| own.len() >= MAX_OF_USER)
         {
-            return Err(Refused::TooMany(room.of_user));
+            return Err(Refused::TooMany(MAX_OF_USER));
         }
         Ok(self.of_users.entry(uid).or_default())
     }
@@ -139,7 +134,7 @@ impl<C> Requests<C> {
     /// Where too many wait, and where nobody takes them any more.
     pub fn put(&self, uid: u32, request: C) -> Result<(), Refused> {
         // A request that is refused is dropped behind the lock.
-        self.0.lock().queue(uid, self.0.room)?.push_back(request);
+        self.0.lock().queue(uid)?.push_back(request);
         self.0.changed.notify_one();
         Ok(())
     }
@@ -241,14 +236,10 @@ mod tests {
     use super::*;
 
     const NO_TIME: Duration = Duration::ZERO;
-    const ROOM: Room = Room {
-        queued: 256,
-        of_user: 64,
-    };
 
     #[test]
     fn roots_requests_come_first_and_users_take_turns() {
-        let (requests, inbox) = inbox(ROOM);
+        let (requests, inbox) = inbox();
         for request in ["a1", "a2", "a3"] {
             requests.put(1000, request).unwrap();
         }
@@ -263,22 +254,22 @@ mod tests {
 
     #[test]
     fn a_user_with_too_many_requests_takes_nobody_elses_room() {
-        let (requests, inbox) = inbox(ROOM);
+        let (requests, inbox) = inbox();
         let put = |uid| (0..).map_while(|_| requests.put(uid, uid).ok()).count();
-        assert_eq!(put(1000), ROOM.of_user);
-        assert_eq!(requests.put(1000, 1000), Err(Refused::TooMany(ROOM.of_user)));
+        assert_eq!(put(1000), MAX_OF_USER);
+        assert_eq!(requests.put(1000, 1000), Err(Refused::TooMany(MAX_OF_USER)));
         assert_eq!(requests.put(1001, 1001), Ok(()));
         let others: usize = (1001..2000).map(put).sum();
-        assert_eq!(others + 1 + ROOM.of_user, ROOM.queued);
-        assert_eq!(requests.put(2000, 2000), Err(Refused::TooMany(ROOM.queued)));
-        assert_eq!(put(0), ROOM.queued);
+        assert_eq!(others + 1 + MAX_OF_USER, MAX_QUEUED);
+        assert_eq!(requests.put(2000, 2000), Err(Refused::TooMany(MAX_QUEUED)));
+        assert_eq!(put(0), MAX_QUEUED);
         assert_eq!(requests.put_own(0), Ok(()));
         assert_eq!(inbox.recv(), Ok(0));
     }
 
     #[test]
     fn users_are_served_also_while_root_asks_without_end() {
-        let (requests, inbox) = inbox(ROOM);
+        let (requests, inbox) = inbox();
         requests.put(1000, "user").unwrap();
         let served = (0..1000).position(|_| {
             requests.put(0, "root").unwrap();
@@ -291,7 +282,7 @@ mod tests {
     fn who_waits_is_woken_by_each_request_and_by_the_last_asker() {
         const PATIENCE: Duration = Duration::from_mins(1);
         for timeout in [None, Some(PATIENCE)] {
-            let (requests, inbox) = inbox(ROOM);
+            let (requests, inbox) = inbox();
             let (told, tell) = std::sync::mpsc::channel();
             let waiting = thread::spawn(move || {
                 let next = || match timeout {
@@ -322,7 +313,7 @@ mod tests {
 
     #[test]
     fn an_inbox_ends_with_those_who_can_ask_and_they_with_it() {
-        let (requests, inbox) = inbox(ROOM);
+        let (requests, inbox) = inbox();
         let other = requests.clone();
         let asking = thread::spawn(move || other.put(7, 7));
         assert_eq!(inbox.recv(), Ok(7));
@@ -332,7 +323,7 @@ mod tests {
         assert_eq!(inbox.recv(), Err(RecvError));
         assert_eq!(inbox.recv_timeout(NO_TIME), Err(RecvTimeoutError::Disconnected));
 
-        let (requests, inbox) = super::inbox(ROOM);
+        let (requests, inbox) = super::inbox();
         let request = Arc::new(());
         requests.put(0, Arc::clone(&request)).unwrap();
         drop(inbox);

@@ -235,7 +235,7 @@ pub fn default_cache() -> Option<PathBuf> {
 /// # Errors
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
-    let (commands, inbox) = inbox::inbox(command::ROOM);
+    let (commands, inbox) = inbox::inbox();
     memory::bound_kept();
     crate::kernel::prepare();
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));

@@ -239,10 +239,10 @@ impl Owner {
                     running.engine.ready(expected);
                 }
             }
-            Command::SideLoad { caller, files, reply } => answer(reply, self.side_load(caller, files)),
+            Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
             Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),
-            Command::Follow { caller, pids, reply } => self.follow(caller, pids, reply),
+            Command::Follow { pids, reply } => self.follow(pids, reply),
             Command::Attach {
                 caller,
                 terms,
@@ -439,11 +439,11 @@ impl Owner {
         }
     }
 
-    fn side_load(&mut self, caller: Caller, files: SideLoaded) -> Result<(), SessionError> {
+    fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
         let running = self.running()?;
         running.keep(monotonic_ns() + PREPARE_NS);
         running.has_names = true;
-        if running.symbols.side_load(caller.uid, files) {
+        if running.symbols.side_load(files) {
             return Ok(());
         }
         Err(SessionError::new(
@@ -454,7 +454,7 @@ impl Owner {
 
     /// Makes the tables to walk these processes' stacks by, for a session that is being made, and looks at their files;
     /// answers when that is done.
-    fn follow(&mut self, caller: Caller, pids: Vec<u32>, reply: Reply<()>) {
+    fn follow(&mut self, pids: Vec<u32>, reply: Reply<()>) {
         let now_ns = monotonic_ns();
         let until_ns = now_ns + OPENING_NS;
         let asked = self.running().map(|running| {
@@ -468,7 +468,7 @@ impl Owner {
         match (asked.and_then(|()| self.settle_sampler()), &mut self.running) {
             (Ok(()), Some(running)) => {
                 let ready = Box::new(move || answer(reply, Ok(())));
-                let open = running.symbols.meeting(caller.uid, pids.clone(), ready);
+                let open = running.symbols.meeting(pids.clone(), ready);
                 running.opening.push(Opening::new(pids, until_ns, open));
                 running.open(now_ns);
             }

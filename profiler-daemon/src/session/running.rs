@@ -1,11 +1,6 @@
 //! The state while there are sessions: the loaded programs, and the records that they write.
 
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, HashMap},
-    iter,
-    sync::Arc,
-};
+use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
 use profiler_symbolize::Frame;
@@ -46,9 +41,6 @@ const MAX_RECORDS: usize = 16_384;
 
 /// No record is smaller, with the ring buffer's own word.
 const RECORD_MIN_BYTES: usize = 32;
-
-/// No user's number: those of what belongs to nobody.
-const NOBODY: u32 = u32::MAX;
 
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
@@ -350,29 +342,10 @@ impl Running {
             }
             records.push(record);
         });
-        self.send(records, now_ns);
+        for batch in batches(records) {
+            self.symbols.send(batch, self.wanted, now_ns);
+        }
         drained == MAX_RECORDS
-    }
-
-    /// Hands records over to be named: those of each process in their order.
-    fn send(&mut self, records: Vec<Record>, now_ns: u64) {
-        let mut by_user: BTreeMap<u32, Vec<Record>> = BTreeMap::new();
-        for record in records {
-            by_user
-                .entry(self.first_to_look_at(record.tgid()))
-                .or_default()
-                .push(record);
-        }
-        for (uid, records) in by_user {
-            for batch in batches(records) {
-                self.symbols.send(uid, batch, self.wanted, now_ns);
-            }
-        }
-    }
-
-    /// The user by whom a process's records wait for their names. Of one that nobody looks at any more, they are no session's.
-    pub fn first_to_look_at(&self, pid: u32) -> u32 {
-        self.admissions.first_to_look_at(pid).unwrap_or(NOBODY)
     }
 
     /// Moves all records that are in the ring buffer by now; no more than it can hold, where more comes all the time.
@@ -432,8 +405,7 @@ impl Running {
                 }
             }
             for part in stacks.chunks(BATCH) {
-                let uid = session.owner().uid;
-                if !self.symbols.name_callers(uid, part.to_vec(), groupings, now_ns) {
+                if !self.symbols.name_callers(part.to_vec(), groupings, now_ns) {
                     session.ask_again(part);
                 }
             }
@@ -447,8 +419,10 @@ impl Running {
             .iter()
             .filter_map(|thread| engine.interval_of(thread, now_ns));
         let own = intervals.filter(|interval| pids.contains(&interval.tgid));
-        let records = own.map(Record::OffCpu).collect();
-        self.send(records, now_ns);
+        let records: Vec<Record> = own.map(Record::OffCpu).collect();
+        for batch in batches(records) {
+            self.symbols.send(batch, self.wanted, now_ns);
+        }
     }
 
     /// Measures methods that are used, once each.

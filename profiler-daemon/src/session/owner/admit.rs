@@ -170,15 +170,7 @@ impl Owner {
             return;
         };
         let any_rights = owners.iter().all(|owner| owner.is_root());
-        let first = running
-            .admissions
-            .first_to_look_at(pid)
-            .or(owners.first().map(|owner| owner.uid));
-        let opened =
-            running
-                .admissions
-                .open(&mut running.engine, state, any_rights, first.unwrap_or_default());
-        if let Err(error) = opened {
+        if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
             tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
         }
     }

@@ -53,40 +53,15 @@ pub struct Over {
     /// Since when it waits for names.
     since_ns: u64,
     /// Batches that its records may be in.
-    awaited: Vec<Awaited>,
+    awaited: usize,
+    /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
+    last: usize,
     reply: Option<Reply<()>>,
 }
 
-/// Batches of one user that records of a session may be in, which has ended.
-struct Awaited {
-    /// Who was first to look at some of its processes.
-    uid: u32,
-    /// How many have not come.
-    batches: usize,
-    /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
-    last: usize,
-}
-
 impl Over {
-    fn is_awaiting(&self) -> bool {
-        self.awaited.iter().any(|awaited| awaited.batches > 0)
-    }
-
     fn is_named(&self, now_ns: u64) -> bool {
-        !self.is_awaiting() || now_ns >= self.since_ns + MAX_WAIT_NS
-    }
-
-    /// Gives it a batch, if its records may be in that.
-    fn take(&mut self, batch: &NamedBatch) {
-        let mut awaited = self.awaited.iter_mut();
-        let own = awaited.find(|awaited| awaited.uid == batch.uid && awaited.batches > 0);
-        let Some(awaited) = own else { return };
-        if awaited.batches > awaited.last {
-            self.session.take(batch);
-        } else {
-            self.session.take_last(batch);
-        }
-        awaited.batches -= 1;
+        self.awaited == 0 || now_ns >= self.since_ns + MAX_WAIT_NS
     }
 
     /// The session, which holds its slots still.
@@ -235,25 +210,9 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         session.read(&running.engine, now_ns);
         running.drain_all(now_ns);
-        let pids = session.pids();
-        let mut users: Vec<u32> = pids.iter().map(|pid| running.first_to_look_at(*pid)).collect();
-        users.push(session.owner().uid);
-        users.sort_unstable();
-        users.dedup();
-        let mut awaited: Vec<Awaited> = users
-            .into_iter()
-            .map(|uid| Awaited {
-                uid,
-                batches: running.symbols.under_way(uid),
-                last: 0,
-            })
-            .collect();
-        running.send_still_off(&still_off, &pids, since_ns);
-        for awaited in &mut awaited {
-            let before = awaited.batches;
-            awaited.batches = running.symbols.under_way(awaited.uid);
-            awaited.last = awaited.batches - before;
-        }
+        let before = running.symbols.under_way();
+        running.send_still_off(&still_off, &session.pids(), since_ns);
+        let awaited = running.symbols.under_way();
         for Closed { pid, .. } in session.closed_to_owner() {
             session.lose_timelines(pid);
         }
@@ -264,6 +223,7 @@ impl Owner {
             now_ns,
             since_ns: monotonic_ns(),
             awaited,
+            last: awaited - before,
             reply,
         });
     }
@@ -296,7 +256,7 @@ impl Owner {
     pub(super) fn take_named(&mut self) {
         let begin_ns = monotonic_ns();
         // Of one that waits no longer, all is taken that there is.
-        let is_last = |over: &Over| over.is_awaiting() && over.is_named(begin_ns);
+        let is_last = |over: &Over| over.awaited > 0 && over.is_named(begin_ns);
         let until_ns = if self.over.iter().any(is_last) {
             u64::MAX
         } else {
@@ -330,8 +290,13 @@ impl Owner {
         for session in self.sessions.values_mut().chain(detaching) {
             session.take(batch);
         }
-        for over in &mut self.over {
-            over.take(batch);
+        for over in self.over.iter_mut().filter(|over| over.awaited > 0) {
+            if over.awaited > over.last {
+                over.session.take(batch);
+            } else {
+                over.session.take_last(batch);
+            }
+            over.awaited -= 1;
         }
     }
 
@@ -366,15 +331,10 @@ impl Owner {
         } = over;
         let Some(running) = &mut self.running else { return };
         let mut dropped = running.symbols.dropped();
-        let late: Vec<u32> = awaited
-            .iter()
-            .filter(|awaited| awaited.batches > 0)
-            .map(|awaited| awaited.uid)
-            .collect();
-        if !late.is_empty() {
+        if awaited > 0 {
             // They come too late for it.
-            session.miss(&running.symbols.hits_under_way(late.iter().copied()));
-            dropped = running.symbols.dropped_at_end(late);
+            session.miss(&running.symbols.hits_under_way());
+            dropped = running.symbols.dropped_at_end();
         }
         session.publish(&running.engine, &running.frames, dropped, now_ns, Some(&ending));
         for pid in session.pids() {

@@ -22,6 +22,10 @@ const SHOWN_NS: u64 = 10_000_000;
 /// What is shown is of no time longer ago.
 const STALE_NS: u64 = 20_000_000;
 
+fn is_of_user(name: &SessionName) -> bool {
+    name.uid() != 0
+}
+
 impl Owner {
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
     pub(super) fn settle_sampler(&mut self) -> Result<(), SessionError> {
@@ -115,15 +119,22 @@ impl Owner {
         self.to_show_for_ns = monotonic_ns().saturating_sub(now_ns).max(1);
     }
 
-    /// In which order pictures are given out: root's first, then those of users that had no time since the tick before, then all others.
+    /// In which order pictures are given out: root's first, and of root's as of users' those first that had no time since the tick before.
     fn next_to_show(&mut self) -> VecDeque<SessionName> {
-        let is_of_user = |name: &SessionName| name.uid() != 0;
-        let mut left = std::mem::take(&mut self.to_show);
-        left.retain(|name| is_of_user(name) && self.sessions.contains_key(name));
-        let (of_users, of_root): (Vec<_>, Vec<_>) = self.sessions.keys().cloned().partition(is_of_user);
-        let others = of_users.into_iter().filter(|name| !left.contains(name));
-        let others: Vec<SessionName> = others.collect();
-        of_root.into_iter().chain(left).chain(others).collect()
+        let mut order = std::mem::take(&mut self.to_show);
+        order.retain(|name| self.sessions.contains_key(name));
+        let others = self.sessions.keys().filter(|name| !order.contains(name));
+        let others: Vec<SessionName> = others.cloned().collect();
+        order.extend(others);
+        order.make_contiguous().sort_by_key(is_of_user);
+        order
+    }
+
+    /// The next session whose pictures are given out; of a user, also where root's are left.
+    fn take_next(&mut self, of_user: bool) -> Option<SessionName> {
+        let is_next = |name: &SessionName| !of_user || is_of_user(name);
+        let at = self.to_show.iter().position(is_next)?;
+        self.to_show.remove(at)
     }
 
     /// Gives out what is due of some sessions since the last tick; others ask in between.
@@ -137,11 +148,14 @@ impl Owner {
             self.take_named();
             self.shown_ns = begin_ns;
         }
-        while let Some(name) = self.to_show.pop_front() {
+        let mut is_over = false;
+        while let Some(name) = self.take_next(is_over) {
             self.show(&name);
-            if monotonic_ns().saturating_sub(begin_ns) > SHOWN_NS {
+            if is_over {
+                // However many are root's, one of a user's has its turn each time.
                 break;
             }
+            is_over = monotonic_ns().saturating_sub(begin_ns) > SHOWN_NS;
         }
         let took_ns = monotonic_ns().saturating_sub(begin_ns);
         self.to_show_for_ns = self.to_show_for_ns.saturating_sub(took_ns);

@@ -74,8 +74,7 @@ impl Owner {
                 let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
                 let wanted = session.wanted();
                 if wanted.names_tasks() {
-                    let uid = session.owner().uid;
-                    running.symbols.meet_tasks(uid, pids.clone(), wanted, now_ns);
+                    running.symbols.meet_tasks(pids.clone(), wanted, now_ns);
                 }
                 let open = move || answer(reply, Ok(watch));
                 running

@@ -62,7 +62,7 @@ use self::{
 };
 use super::{
     Handle, Library, Turns,
-    command::{Command, Editable, ROOM, RecordedTime, TargetSpec},
+    command::{Command, Editable, RecordedTime, TargetSpec},
     departures::Departures,
     error::{Reason, SessionError},
     inbox::{Inbox, inbox},
@@ -156,7 +156,7 @@ pub fn ask_all(file: File, scopes: &[&str]) -> Result<(), OpenError> {
 }
 
 fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {
-    let (commands, inbox) = inbox(ROOM);
+    let (commands, inbox) = inbox();
     let player = Player {
         recording,
         before,

@@ -126,8 +126,6 @@ pub struct NamedStack {
 
 /// Records that came together.
 pub struct NamedBatch {
-    /// Whose they are: see [`super::Symbols`].
-    pub uid: u32,
     pub records: Vec<Named>,
     /// Frames that are new with this batch, in the order of their numbers.
     pub frames: Vec<Frame>,

@@ -65,8 +65,7 @@ impl View for Syscalls {
             .settle_calls(&mut running.engine, now_ns)
             .map_err(|error| kernel_refusal(&error))?;
         // The first stack may be named when the process has ended already.
-        let uid = session.owner().uid;
-        running.symbols.meeting(uid, session.pids(), Box::new(|| ()))();
+        running.symbols.meeting(session.pids(), Box::new(|| ()))();
         Ok(stream)
     }
 
