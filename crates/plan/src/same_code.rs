@@ -7,15 +7,16 @@ use super::{demangle::display_name, functions::Function};
 const MAX_TOLD: usize = 16;
 
 impl Function<'_> {
-    /// Other functions that have this one's code, by the names that are shown. Names that have one another in them are taken for names of
-    /// one function: `malloc` and `__libc_malloc`.
+    /// Other functions that have this one's code, by the names that are shown, the first sixteen. Names that differ in what C libraries
+    /// put around them are those of one function: `malloc` and `__libc_malloc`.
     #[must_use]
     pub fn same_code(&self) -> Vec<String> {
-        if self.is_unnamed() || self.is_indirect() {
+        // Most have one name.
+        if self.linkage_names().nth(1).is_none() || self.is_indirect() {
             return Vec::new();
         }
-        let names = self.linkage_names();
-        others_than(&self.name(), names.map(|name| display_name(&name).into_owned()))
+        let others = self.linkage_names().skip(1);
+        others_than(&self.name(), others.map(|name| display_name(&name).into_owned()))
     }
 }
 
@@ -24,16 +25,29 @@ fn others_than(own: &str, names: impl Iterator<Item = String>) -> Vec<String> {
     let mut others: Vec<String> = Vec::new();
     for name in names {
         let is_known = is_form_of(&name, own) || others.iter().any(|other| is_form_of(&name, other));
-        if !is_known && others.len() < MAX_TOLD {
+        if !is_known {
             others.push(name);
+            if others.len() == MAX_TOLD {
+                break;
+            }
         }
     }
     others
 }
 
 fn is_form_of(one: &str, other: &str) -> bool {
-    let [one, other] = [one, other].map(|name| name.trim_matches('_'));
-    one.contains(other) || other.contains(one)
+    bare(one) == bare(other)
+}
+
+/// A name without what C libraries put before and behind it.
+fn bare(name: &str) -> &str {
+    const BEFORE: [&str; 5] = ["libc_", "GI_", "IO_", "new_", "old_"];
+    let mut bare = name.trim_start_matches('_');
+    while let Some(rest) = BEFORE.iter().find_map(|before| bare.strip_prefix(before)) {
+        bare = rest.trim_start_matches('_');
+    }
+    let bare = bare.strip_suffix("64").unwrap_or(bare);
+    if bare.is_empty() { name } else { bare }
 }
 
 #[cfg(test)]
@@ -56,6 +70,8 @@ mod tests {
         // Constructors of whole objects and of bases are shown by one name.
         assert!(others("S::S(int)", &["S::S(int)", "S::S(int)"]).is_empty());
         assert_eq!(others("a", &["b", "b", "_b", "c"]), ["b", "c"]);
+        assert_eq!(others("get", &["get_all", "_"]), ["get_all", "_"]);
+        assert!(others("open", &["open64", "__open", "__GI___open64"]).is_empty());
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! is another by now. See `docs/safety.md` for what is promised.
 
 use std::{
-    collections::HashMap,
-    path::PathBuf,
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -22,6 +22,9 @@ use super::{
 
 /// Time between looks.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks from one for code that is gone to the next.
+const LOOKS_FOR_GONE: u64 = 4;
 
 /// Looks in a row that have to find it changed. Code is changed in steps, and where probes are attached anew, their breakpoints are
 /// gone for a moment.
@@ -99,42 +102,75 @@ impl ProbedCode {
         })
     }
 
-    /// Whether its file is mapped nowhere by now, and another one of its path is.
-    fn is_replaced(&self, mappings: &[Mapping]) -> bool {
-        let MappedFile { device, inode, .. } = self.file;
-        let is_own = |now: &Mapping| (now.device, now.inode) == (device, inode);
-        let mut of_path = mappings
-            .iter()
-            .filter(|now| now.is_file() && now.path == self.path);
-        of_path.next().is_some() && !mappings.iter().any(is_own)
-    }
-
-    /// What has become of it, if something has.
-    fn change(&self, mappings: &[Mapping], memory: &Memory) -> Option<Change> {
-        if self.is_mapped(mappings) {
-            self.is_changed(memory).then_some(Change::Bytes)
-        } else {
-            self.is_replaced(mappings).then_some(Change::Replaced)
-        }
-    }
-
-    /// Whether it is there as it was. What is no longer mapped is not.
-    fn is_untouched(&self, memory: &Memory) -> bool {
-        let mut now = [0];
-        memory.read_exact_at(&mut now, self.address).is_ok() && !self.is_changed(memory)
-    }
-
-    /// Whether other bytes are there by now, or no probe. What cannot be read says nothing.
-    fn is_changed(&self, memory: &Memory) -> bool {
+    /// What is there now. What cannot be read says nothing but that it may be gone.
+    fn look(&self, memory: &Memory) -> Look {
         let mut now = vec![0; self.was.len()];
         if memory.read_exact_at(&mut now, self.address).is_err() {
-            return false;
+            return Look::Unreadable;
         }
         let has_probe = match (self.was.get(self.probe..), now.get(self.probe..)) {
             (Some(was), Some(now)) => is_probe(was, now),
             _ => true,
         };
-        !has_probe || differs(&self.was, &now, self.compared)
+        if !has_probe || differs(&self.was, &now, self.compared) {
+            Look::Changed
+        } else {
+            Look::Same
+        }
+    }
+
+    /// Its file, whatever its name is.
+    fn file_id(&self) -> FileId {
+        (self.file.device, self.file.inode)
+    }
+}
+
+/// What a look at code under a probe finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    Same,
+    /// Other bytes, or no probe.
+    Changed,
+    /// Nothing is mapped there, or it cannot be read.
+    Unreadable,
+}
+
+/// Device and inode.
+type FileId = ((u32, u32), u64);
+
+/// What a process has mapped to execute.
+struct Mapped<'m> {
+    mappings: &'m [Mapping],
+    files: HashSet<FileId>,
+    paths: HashSet<&'m Path>,
+}
+
+impl<'m> Mapped<'m> {
+    fn of(mappings: &'m [Mapping]) -> Self {
+        let of_files = || mappings.iter().filter(|mapping| mapping.is_file());
+        Self {
+            mappings,
+            files: of_files()
+                .map(|mapping| (mapping.device, mapping.inode))
+                .collect(),
+            paths: of_files().map(|mapping| mapping.path.as_path()).collect(),
+        }
+    }
+
+    /// Whether a file is mapped nowhere by now, and another one of its path is. Files in memory have names that are not theirs alone.
+    fn has_replaced(&self, code: &ProbedCode) -> bool {
+        !self.files.contains(&code.file_id())
+            && self.paths.contains(code.path.as_path())
+            && !code.path.starts_with("/memfd:")
+    }
+
+    /// What has become of a place, if something has.
+    fn change(&self, code: &ProbedCode, look: Look) -> Option<Change> {
+        if code.is_mapped(self.mappings) {
+            (look == Look::Changed).then_some(Change::Bytes)
+        } else {
+            self.has_replaced(code).then_some(Change::Replaced)
+        }
     }
 }
 
@@ -194,23 +230,26 @@ pub struct ChangedPlace {
     pub change: Change,
 }
 
-/// Those whose code is another by now.
-fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<ChangedPlace> {
+/// Those whose code is another by now. What is mapped is read where bytes differ, and where code is gone only if that is asked for:
+/// reading it takes longer, and a library may stay unloaded.
+fn changed(codes: Vec<Arc<ProbedCode>>, look_for_gone: bool) -> Vec<ChangedPlace> {
     let mut of_processes: HashMap<u32, Vec<Arc<ProbedCode>>> = HashMap::new();
     for code in codes {
         of_processes.entry(code.pid).or_default().push(code);
     }
     let mut changed = Vec::new();
-    for (pid, mut codes) in of_processes {
+    for (pid, codes) in of_processes {
         let Ok(memory) = Memory::open(pid) else { continue };
-        // Reading what a process has mapped takes longer.
-        codes.retain(|code| !code.is_untouched(&memory));
-        if codes.is_empty() {
+        let looks: Vec<Look> = codes.iter().map(|code| code.look(&memory)).collect();
+        let is_gone = look_for_gone && looks.contains(&Look::Unreadable);
+        if !is_gone && !looks.contains(&Look::Changed) {
             continue;
         }
         let mappings = executable_mappings(pid).unwrap_or_default();
-        let of_process = codes.into_iter().filter_map(|code| {
-            let change = code.change(&mappings, &memory)?;
+        let mapped = Mapped::of(&mappings);
+        // Of a file that was replaced, all places are, also where another's probe is at the same address of the new one.
+        let of_process = codes.into_iter().zip(looks).filter_map(|(code, look)| {
+            let change = mapped.change(&code, look)?;
             Some(ChangedPlace { code, change })
         });
         changed.extend(of_process);
@@ -234,17 +273,23 @@ impl Handle {
         // How many looks in a row have found what changed.
         let mut seen: HashMap<(u32, u64), u32> = HashMap::new();
         let mut generation = 0;
-        loop {
+        // Places of files that were replaced, of which that is said.
+        let mut said: HashSet<(u32, u64)> = HashSet::new();
+        for number_of_look in 0_u64.. {
             tokio::time::sleep(LOOK).await;
             let Some(Generation { number, codes }) = of.codes.upgrade().map(|codes| codes.now()) else {
                 return;
             };
-            let looked = blocking(move || Ok(changed(codes))).await.unwrap_or_default();
+            let look_for_gone = number_of_look % LOOKS_FOR_GONE == 0;
+            let looked = blocking(move || Ok(changed(codes, look_for_gone)))
+                .await
+                .unwrap_or_default();
             let Some(after) = of.codes.upgrade().map(|codes| codes.generation()) else {
                 return;
             };
             if generation != number || number != after {
                 seen.clear();
+                said.clear();
             }
             generation = number;
             if number != after {
@@ -255,13 +300,21 @@ impl Handle {
                 (at, seen.get(&at).copied().unwrap_or(0) + 1)
             };
             seen = looked.iter().map(times).collect();
-            let is_certain = |ChangedPlace { code, .. }: &ChangedPlace| {
-                seen.get(&(code.pid, code.address)) >= Some(&LOOKS)
+            let is_certain = |ChangedPlace { code, change }: &ChangedPlace| {
+                let at = (code.pid, code.address);
+                match change {
+                    Change::Bytes => seen.get(&at) >= Some(&LOOKS),
+                    Change::Replaced => !said.contains(&at),
+                }
             };
             let places: Vec<_> = looked.into_iter().filter(is_certain).collect();
             if places.is_empty() {
                 continue;
             }
+            let replaced = places.iter().filter(|place| place.change == Change::Replaced);
+            let replaced: Vec<(u32, u64)> = replaced
+                .map(|place| (place.code.pid, place.code.address))
+                .collect();
             let (caller, name) = (of.caller, of.name.clone());
             let taken_off = self.ask(caller, |reply| Command::TakeOffChanged {
                 caller,
@@ -269,8 +322,11 @@ impl Handle {
                 changed: ChangedCode { generation, places },
                 reply,
             });
-            if let Err(error) = taken_off.await {
-                tracing::debug!(uid = caller.uid, session = of.name, %error, "changed code stays probed");
+            match taken_off.await {
+                Ok(()) => said.extend(replaced),
+                Err(error) => {
+                    tracing::debug!(uid = caller.uid, session = of.name, %error, "changed code stays probed");
+                }
             }
         }
     }
@@ -317,25 +373,30 @@ mod tests {
             (with(0, &[0xe9, 1, 2, 3, 4]), 0, true),
             (with(0, &[0xcc, 0x90, 0x90]), 0, true),
         ] {
-            assert_eq!(
-                code(&now, &was, probe).is_changed(&memory),
-                is_changed,
-                "{now:x?} {probe}"
-            );
+            let look = code(&now, &was, probe).look(&memory);
+            assert_eq!(look == Look::Changed, is_changed, "{now:x?} {probe}");
         }
         let nop = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
         let call = [0xe8, 1, 2, 3, 4, 0xc3];
-        assert!(!code(&call, &nop, 0).is_changed(&memory), "the kernel's call");
+        assert_eq!(
+            code(&call, &nop, 0).look(&memory),
+            Look::Same,
+            "the kernel's call"
+        );
         let nowhere = ProbedCode {
             address: 0,
             ..code(&was, &was, 0)
         };
-        assert!(!nowhere.is_changed(&memory), "nothing is known of it");
+        assert_eq!(nowhere.look(&memory), Look::Unreadable);
         let of_a_line = ProbedCode {
             compared: 1,
             ..code(&with(0, &[0xcc, 0xe9, 1, 2]), &was, 0)
         };
-        assert!(!of_a_line.is_changed(&memory), "what is behind it is another's");
+        assert_eq!(
+            of_a_line.look(&memory),
+            Look::Same,
+            "what is behind it is another's"
+        );
     }
 
     #[test]
@@ -363,8 +424,7 @@ mod tests {
         assert!(!other(|mapping| mapping.file_offset = 0x3000), "elsewhere in it");
         assert!(!code.is_mapped(&[]));
 
-        let memory = Memory::open(std::process::id()).unwrap();
-        let becomes = |mappings: &[Mapping]| code.change(mappings, &memory);
+        let becomes = |mappings: &[Mapping]| Mapped::of(mappings).change(&code, Look::Changed);
         let newer = Mapping {
             inode: 8,
             ..mapping.clone()

@@ -108,13 +108,6 @@ impl SampledFrom {
         self.0
     }
 
-    /// Whether a call may have taken as long as it did because probes were attached and the sampler was set up: at least half of it was
-    /// before that was done.
-    fn may_have_delayed(self, start_ns: u64, duration_ns: u64) -> bool {
-        let before = self.0.map_or(0, |from_ns| from_ns.saturating_sub(start_ns));
-        before > 0 && before.min(duration_ns) >= duration_ns.div_ceil(2)
-    }
-
     /// Whether samples would have hit what began then.
     fn covers(self, start_ns: u64) -> bool {
         self.0.is_some_and(|from_ns| start_ns >= from_ns)
@@ -141,6 +134,8 @@ pub struct Spans {
     reached: f64,
     /// Calls that were off the CPU for longer than they took, as it was told.
     contradictory: u64,
+    /// Calls that are not ranked, as setting up the sampler may be why they took long.
+    while_attaching: u64,
     /// What had been lost before it began.
     lost_before: Losses,
     /// The wait that came last, whose samples follow.
@@ -197,6 +192,7 @@ impl Spans {
             ended: 0.0,
             reached: 0.0,
             contradictory: 0,
+            while_attaching: 0,
             lost_before,
             last_wait: None,
             system_calls: RecordedCalls::No,
@@ -418,6 +414,14 @@ impl Spans {
             return;
         }
         self.reached += 1.0;
+        if !self.is_recorded
+            && self
+                .setting_up(sampled_from)
+                .may_have_delayed(end.start_ns, end.end_ns)
+        {
+            self.while_attaching += 1;
+            return;
+        }
         let rank = Rank {
             duration_ns,
             end_ns: end.end_ns,
@@ -504,6 +508,16 @@ impl Spans {
         self.threshold_ns
     }
 
+    /// When the sampler was set up for those who watch.
+    fn setting_up(&self, sampled_from: SampledFrom) -> SettingUp {
+        let from_ns = self.watched.since_ns();
+        let until_ns = sampled_from.since_ns().unwrap_or(u64::MAX);
+        SettingUp {
+            from_ns,
+            until_ns: until_ns.min(from_ns.saturating_add(MAX_SETTING_UP_NS)),
+        }
+    }
+
     /// The slowest at one moment. `lost` is what the session has lost.
     pub fn picture(&self, moment: &Moment<'_>, sampled_from: SampledFrom, lost: Losses) -> SpansPicture {
         let LeftOut {
@@ -522,17 +536,14 @@ impl Spans {
             ("stacks_full", stacks_full),
             ("kept_full", self.slowest.left_out()),
             (WAITS_OVER_DURATION, self.contradictory),
-            (
-                "while_attaching",
-                self.while_attaching(moment.now_ns, sampled_from),
-            ),
-            ("below_limit", self.below_limit(moment.now_ns, sampled_from)),
+            ("while_attaching", self.while_attaching),
+            ("below_limit", self.below_limit(moment.now_ns)),
         ] {
             if count > 0 {
                 lost.insert(reason, count);
             }
         }
-        let spans = self.ranked(moment.now_ns, sampled_from).take(self.wanted);
+        let spans = self.slowest.top(moment.now_ns).take(self.wanted);
         SpansPicture {
             spans: spans.map(|(_, span)| Arc::clone(span)).collect(),
             calls: self.watched.calls(moment.now_ns),
@@ -552,28 +563,10 @@ impl Spans {
         }
     }
 
-    /// The slowest calls, but for those that attaching may have delayed.
-    fn ranked(
-        &self,
-        now_ns: u64,
-        sampled_from: SampledFrom,
-    ) -> impl Iterator<Item = (&Rank, &Arc<SlowSpan>)> {
-        let slowest = self.slowest.top(now_ns);
-        slowest.filter(move |(rank, _)| !rank_delayed(rank, sampled_from))
-    }
-
-    /// How many are kept that attaching may have delayed.
-    fn while_attaching(&self, now_ns: u64, sampled_from: SampledFrom) -> u64 {
-        let slowest = self.slowest.top(now_ns);
-        slowest
-            .filter(|(rank, _)| rank_delayed(rank, sampled_from))
-            .count() as u64
-    }
-
     /// Calls that may be missing among the slowest, because their ends were not recorded: they are slower than one that
     /// is there, or there would be room for them.
-    fn below_limit(&self, now_ns: u64, sampled_from: SampledFrom) -> u64 {
-        let last = self.ranked(now_ns, sampled_from).nth(self.wanted - 1);
+    fn below_limit(&self, now_ns: u64) -> u64 {
+        let last = self.slowest.top(now_ns).nth(self.wanted - 1);
         let from = last.map_or(0, |(rank, _)| bucket_of(rank.duration_ns) + 1);
         let Band { from: asked, to } = self.band;
         let missing: Range<usize> = from.max(asked)..to;
@@ -581,8 +574,24 @@ impl Spans {
     }
 }
 
-fn rank_delayed(rank: &Rank, sampled_from: SampledFrom) -> bool {
-    sampled_from.may_have_delayed(rank.end_ns.saturating_sub(rank.duration_ns), rank.duration_ns)
+/// The time in which the sampler is set up, which may hold up the target's threads.
+#[derive(Clone, Copy, Debug)]
+struct SettingUp {
+    from_ns: u64,
+    until_ns: u64,
+}
+
+/// Setting up the sampler takes no longer, be it that the tables to walk stacks by come later.
+const MAX_SETTING_UP_NS: u64 = 2_000_000_000;
+
+impl SettingUp {
+    /// Whether a call may have taken as long as it did because of that: at least half of its time is in it.
+    fn may_have_delayed(self, start_ns: u64, end_ns: u64) -> bool {
+        let within_ns = end_ns
+            .min(self.until_ns)
+            .saturating_sub(start_ns.max(self.from_ns));
+        within_ns > 0 && within_ns >= end_ns.saturating_sub(start_ns).div_ceil(2)
+    }
 }
 
 fn since(mut lost: Losses, before: &Losses) -> Losses {
@@ -731,23 +740,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_attaching_may_have_delayed_are_those_that_were_mostly_before_it_was_done() {
-        let mut sampled_from = SampledFrom::default();
-        assert!(!sampled_from.may_have_delayed(0, 100), "nothing samples");
-        sampled_from.set(true, 1_000);
-        for (start_ns, duration_ns, is_meant) in [
-            (900, 50, true),
-            (900, 100, true),
-            (900, 200, true),
-            (900, 201, false),
-            // It takes seconds whoever looks.
-            (900, 5_000_000, false),
-            (1_000, 50, false),
-            (2_000, 50, false),
-            (999, 0, true),
+    fn calls_that_setting_up_the_sampler_may_have_delayed_are_those_mostly_within_that_time() {
+        let setting_up = SettingUp {
+            from_ns: 1_000,
+            until_ns: 2_000,
+        };
+        for (start_ns, end_ns, is_meant) in [
+            (1_000, 1_050, true),
+            (1_900, 2_100, true),
+            (1_900, 2_101, false),
+            (900, 1_100, true),
+            (900, 1_099, false),
+            // They take long whoever looks.
+            (1_000, 5_000_000, false),
+            (0, 1_000_000, false),
+            (2_000, 2_050, false),
+            (500, 900, false),
+            (1_500, 1_500, false),
         ] {
-            let is_delayed = sampled_from.may_have_delayed(start_ns, duration_ns);
-            assert_eq!(is_delayed, is_meant, "{duration_ns} ns from {start_ns} on");
+            let is_delayed = setting_up.may_have_delayed(start_ns, end_ns);
+            assert_eq!(is_delayed, is_meant, "from {start_ns} to {end_ns}");
         }
+        // What is sampled already is not held up.
+        let over = SettingUp {
+            from_ns: 1_000,
+            until_ns: 500,
+        };
+        assert!(!over.may_have_delayed(400, 1_600));
     }
 }

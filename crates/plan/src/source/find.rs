@@ -5,13 +5,15 @@ use std::{
     rc::Rc,
 };
 
-use gimli::{EndianSlice, LittleEndian, UnitOffset};
+use gimli::{DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
 use profiler_elf::{Elf, skip::skip_attributes};
 use profiler_scope::Name;
 
 use super::{
     super::{
-        dwarf::{Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, unit_of},
+        dwarf::{
+            Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, reference, unit_of,
+        },
         functions::ModuleIndex,
         lines::{self, LineError},
         names::{self, Matcher},
@@ -24,7 +26,7 @@ use super::{
     ranges::Ranges,
     scopes::{Body, Inlined, shown_name},
     types::Types,
-    units::{Known, Reader, functions_holding, headers},
+    units::{Known, Reader, Slice, functions_holding, headers},
 };
 
 /// Inlined instances of one function that are described.
@@ -503,10 +505,10 @@ pub fn inlined_count(module: &ModuleIndex, name: &Name) -> Option<(String, u64)>
 pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugged> {
     let of_dwarf = |reader: &mut Reader<'_, '_>| {
         let mut declared: HashMap<u64, Declared> = HashMap::new();
-        let mut makes_future: HashSet<u64> = HashSet::new();
+        let (mut makes_future, mut futures_left) = (HashSet::new(), MAX_FUTURES);
         for (address, entry) in entries(reader, addresses) {
             declared.insert(address, described(reader, entry).unwrap_or_default());
-            if returns_future(reader, entry).unwrap_or(false) {
+            if makes_own_future(reader, entry, &mut futures_left).unwrap_or(false) {
                 makes_future.insert(address);
             }
         }
@@ -548,23 +550,77 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
     with_dwarf(module, of_dwarf).unwrap_or_default()
 }
 
-/// Whether a function returns a future that rustc made of its body: all that an `async fn` does when it is called.
-fn returns_future(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Option<bool> {
-    let unit = reader.unit(number)?;
-    let entry = unit.entry(offset).ok()?;
-    let gimli::AttributeValue::UnitRef(returned) = entry.attr_value(gimli::DW_AT_type)? else {
-        return None;
-    };
-    let returned = unit.entry(returned).ok()?;
-    let name = reader
-        .dwarf
-        .attr_string(&unit, returned.attr_value(gimli::DW_AT_name)?)
-        .ok()?;
-    Some(name.slice().starts_with(ASYNC_FUNCTION))
-}
-
 /// How rustc calls the type of an async function's future.
 const ASYNC_FUNCTION: &[u8] = b"{async_fn_env#";
+
+/// Functions of one request of which it is looked up whether the future that they return is their own: it takes reading a unit.
+const MAX_FUTURES: usize = 64;
+
+/// Entries from a function to the one that says what it returns.
+const MAX_TYPE_STEPS: usize = 4;
+
+/// Whether a function returns the future that rustc made of its own body: all that an `async fn` does when it is called. rustc puts the
+/// type of that into a namespace of the function's name.
+fn makes_own_future(
+    reader: &mut Reader<'_, '_>,
+    (number, offset): (usize, UnitOffset),
+    left: &mut usize,
+) -> Option<bool> {
+    let own = reader.unit(number)?;
+    let entry = own.entry(offset).ok()?;
+    let (mut unit, mut at) = (own, global_offset(&*reader.unit(number)?, offset)?);
+    let mut returned = entry.attr_value(gimli::DW_AT_type);
+    for _ in 0..MAX_TYPE_STEPS {
+        if returned.is_some() {
+            break;
+        }
+        let entry = reader.entry(at)?.1;
+        let next = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification];
+        let next = next.into_iter().find_map(|name| entry.attr_value(name))?;
+        at = reference(&unit, next)?;
+        let (of, entry) = reader.entry(at)?;
+        (unit, returned) = (of, entry.attr_value(gimli::DW_AT_type));
+    }
+    let returned = reference(&unit, returned?)?;
+    let (unit, future) = reader.entry(returned)?;
+    if !name_of(reader, &unit, &future)?.starts_with(ASYNC_FUNCTION) || *left == 0 {
+        return Some(false);
+    }
+    *left -= 1;
+    let own = reader.known(at).declared.name.clone()?;
+    let own = without_arguments(&own);
+    let outer = enclosing(&unit, future.offset())?;
+    let outer = unit.entry(outer).ok()?;
+    Some(name_of(reader, &unit, &outer)? == own.as_bytes())
+}
+
+fn global_offset(unit: &gimli::Unit<Slice<'_>>, offset: UnitOffset) -> Option<usize> {
+    offset.to_debug_info_offset(&unit.header).map(|offset| offset.0)
+}
+
+fn name_of<'a>(
+    reader: &Reader<'_, 'a>,
+    unit: &gimli::Unit<Slice<'a>>,
+    entry: &DebuggingInformationEntry<Slice<'a>>,
+) -> Option<&'a [u8]> {
+    let name = entry.attr_value(gimli::DW_AT_name)?;
+    Some(reader.dwarf.attr_string(unit, name).ok()?.slice())
+}
+
+/// The entry that another one of a unit is in.
+fn enclosing(unit: &gimli::Unit<Slice<'_>>, inner: UnitOffset) -> Option<UnitOffset> {
+    let mut entries = unit.entries();
+    let mut outer: Vec<UnitOffset> = Vec::new();
+    while let Some(entry) = entries.next_dfs().ok()? {
+        let depth = usize::try_from(entry.depth()).ok()?;
+        outer.truncate(depth);
+        if entry.offset() == inner {
+            return outer.pop();
+        }
+        outer.push(entry.offset());
+    }
+    None
+}
 
 /// What the entry of a function declares, as its instances have it.
 fn described(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Option<Declared> {

@@ -2,7 +2,7 @@
 //!
 //! The kernel takes the instruction under a probe from the file. Where a process has other bytes there, such as a jump of a hook, a
 //! breakpoint in its place would have the thread go on amid that. Code that is mapped to be written to has no probes at all: the kernel
-//! leaves it out without a word.
+//! leaves it out without a word. And code that a process has copied to other memory, to run it there, has no probes either.
 
 use profiler_target::{Mapping, Memory};
 
@@ -26,6 +26,10 @@ const MAX_BYTES: u64 = 1 << 16;
 
 /// Code of a function that is watched while it is probed, in bytes: where hooks are put.
 const WATCHED_BYTES: u64 = 32;
+
+/// Why nothing is probed whose code is not mapped from its file.
+const COPIED: &str = "the process has not mapped its code from the file (it may run a copy in other memory, as node makes for \
+                      --use-largepages), so that no probe is reached; `profiler flame` without a scope shows it";
 
 /// Code of a file.
 #[derive(Clone, Copy)]
@@ -52,10 +56,13 @@ impl Code {
         Self(Memory::open(pid).ok())
     }
 
-    /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be. Pages that are not in memory
-    /// are the file's.
+    /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be, or none would be reached. Pages
+    /// that are not in memory are the file's.
     pub fn refusal(&self, file: &TargetFile, range: CodeRange) -> Option<&'static str> {
         let CodeRange { offset, bytes } = range;
+        if !file.runs(offset) {
+            return Some(COPIED);
+        }
         let mut mappings = file.module.mappings.iter();
         let bytes = bytes.clamp(1, MAX_BYTES);
         mappings.find_map(|mapping| {

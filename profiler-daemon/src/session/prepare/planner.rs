@@ -3,7 +3,7 @@
 use std::{collections::HashSet, path::Path, sync::Arc};
 
 use profiler_plan::{
-    self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction, Skipped,
+    self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
     hazards::{Decision, Hazards, Method, exit_method},
     ifuncs::Choices,
     values::{Refusal, Returns},
@@ -660,8 +660,6 @@ impl Planner<'_> {
             let choices = ifuncs::choices(process.pid(), files, name);
             let mut plan = plan::plan(name, &modules, &choices, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
-            leave_out_copied(process, files, &mut plan)
-                .map_err(|error| plan_refusal(process, files, name, error))?;
             // The others run the same files, but for few.
             if matches!(name, Name::Exact(_)) && prepared.is_empty() {
                 look_up(files, &mut plan.functions);
@@ -713,34 +711,4 @@ pub(super) fn has_shadow_stack(process: &Process) -> bool {
                 .is_some_and(|on| on.contains("shstk"))
         })
     })
-}
-
-/// Leaves out functions whose code a process has copied to other memory, and runs there.
-///
-/// # Errors
-/// Where it has copied all of them.
-fn leave_out_copied(process: &Process, files: &[TargetFile], plan: &mut plan::Plan) -> Result<(), PlanError> {
-    let runs = |function: &PlannedFunction| {
-        let file = files.get(function.module);
-        file.is_none_or(|file| file.runs(function.entry_offset))
-    };
-    let copied = plan.functions.extract_if(.., |function| !runs(function));
-    let skipped: Vec<Skipped> = copied
-        .map(|function| Skipped {
-            name: function.name,
-            reason: format!(
-                "process {} runs its code from memory that is not the file's (a copy, as node makes for --use-largepages), where no probe \
-                 is reached",
-                process.pid()
-            ),
-            instead: "`profiler flame` without a scope shows it".to_owned(),
-        })
-        .collect();
-    match skipped.first() {
-        Some(first) if plan.functions.is_empty() => Err(PlanError::Unusable(first.clone())),
-        _ => {
-            plan.skipped.extend(skipped);
-            Ok(())
-        }
-    }
 }

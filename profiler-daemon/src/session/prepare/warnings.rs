@@ -93,9 +93,11 @@ pub(super) fn warn_of_async(warnings: &mut Vec<String>, files: &[TargetFile], fu
         let body = files.get(function.module).and_then(|file| {
             let index = &file.known.index;
             let bodies = index.matching(&Name::Glob(format!("{name}::{{*")));
-            bodies
-                .first()
-                .map(|(at, _)| index.function(*at).name().into_owned())
+            // Closures of the body are within it.
+            let names = bodies
+                .iter()
+                .map(|(at, _)| index.function(*at).name().into_owned());
+            names.min_by_key(String::len)
         });
         let body = match body {
             Some(body) => format!(
@@ -134,7 +136,6 @@ fn warn_of_same_code(warnings: &mut Vec<String>, functions: &[PlannedFunction]) 
 }
 
 pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
-    warn_of_same_code(warnings, &plan.functions);
     let mut add = |warning: String| warn_once(warnings, warning);
     for warning in &decision.warnings {
         add(warning.clone());
@@ -200,6 +201,7 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
             "{names} jumps back to its entry: each turn of that loop costs as much as a call, but is not counted as one"
         ));
     }
+    warn_of_same_code(warnings, &plan.functions);
 }
 
 /// Says that processes begin others, which have the probes' breakpoints in what they share with them.

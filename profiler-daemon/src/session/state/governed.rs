@@ -1,6 +1,10 @@
 //! What its probes cost the target, and which of them go where that is more than the budget.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
 
 use super::{
     super::{
@@ -8,7 +12,7 @@ use super::{
         calibrate::{CallCost, HitCosts},
         functions::{Function, Key, key},
         picture::{ExitMethod, SiteInfo},
-        probed_code::{Change, ChangedCode},
+        probed_code::{Change, ChangedCode, ProbedCode},
         steps::{OffCause, RunningStep, TakenOff, taken_off},
     },
     Session,
@@ -213,6 +217,7 @@ impl Session {
             return None;
         }
         let mut verdict = Verdict::default();
+        let mut replaced: BTreeSet<String> = BTreeSet::new();
         let lives = |pid: u32| {
             let mut processes = self.processes.iter();
             processes.any(|process| process.pid() == pid && process.is_alive())
@@ -224,12 +229,32 @@ impl Session {
             let codes: Vec<_> = step.code().filter(|code| lives(code.pid)).collect();
             for code in &codes {
                 match changed.of(code) {
-                    Some(change) => _ = changes.insert(code.function.as_ref(), change),
+                    // One that a process has changed goes, whatever others did.
+                    Some(change) => {
+                        let of_it = changes.entry(code.function.as_ref()).or_insert(change);
+                        if change == Change::Bytes {
+                            *of_it = change;
+                        }
+                    }
                     None => _ = stay.insert(code.function.as_ref()),
                 }
             }
-            // Other processes may run the file that one has replaced.
-            changes.retain(|of, change| *change != Change::Replaced || !stay.contains(of));
+            // Other processes may run the file that one has replaced: there it stays, and then all of it.
+            let is_replaced = |code: &&Arc<ProbedCode>| changed.of(code) == Some(Change::Replaced);
+            let kept: HashSet<&Path> = (codes.iter().filter(is_replaced))
+                .filter(|code| stay.contains(&code.function.as_ref()))
+                .map(|code| code.path.as_path())
+                .collect();
+            for code in codes.iter().filter(is_replaced) {
+                if kept.contains(code.path.as_path()) {
+                    changes.remove(&code.function.as_ref());
+                    replaced.insert(format!(
+                        "process {} has loaded another {}: its calls since then were not seen",
+                        code.pid,
+                        code.path.display()
+                    ));
+                }
+            }
             for function in step.functions.iter() {
                 let own = key(&function.info);
                 let Some(change) = changes.get(&Some(&own)) else {
@@ -246,6 +271,11 @@ impl Session {
                     .reasons
                     .push(taken_off(&step.step.to_string(), change.reason()));
                 verdict.steps.insert(number, changed_code(*change));
+            }
+        }
+        for said in replaced {
+            if !self.left.contains(&said) {
+                self.left.push(said);
             }
         }
         if verdict.reasons.is_empty() {
@@ -419,8 +449,8 @@ impl Session {
                     let Some(function) = functions.find(|function| function.id == id) else {
                         continue;
                     };
-                    let mut probes = function.probes();
-                    let noun = if probes.any(|probe| engine.probe_counts(probe).passed_by > 0) {
+                    let mut counts = function.probes().map(|probe| engine.probe_counts(probe));
+                    let noun = if counts.any(|counts| counts.passed_by > counts.entries) {
                         "calls, and returns of what it ends in jumps to,"
                     } else {
                         "calls"
@@ -551,8 +581,6 @@ pub fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::{super::super::picture::FunctionInfo, *};
 
     #[test]
