@@ -98,7 +98,7 @@ fn processes_and_functions_are_listed() {
         first,
         serde_json::json!({"type": "function", "schema": 1, "name": "handle", "linkage_name": "_Zhandle",
             "file": "src/server.cc", "line": 12, "module": "/usr/bin/server", "address": 4108, "size": 100,
-            "inlined": 0, "named": true})
+            "inlined": 0, "same_code": [], "async": false, "copied": false, "named": true})
     );
 }
 
