@@ -104,6 +104,49 @@ fn note_missing(waited: Duration) {
     ));
 }
 
+/// Processes that targets begin during a run.
+struct Children {
+    /// How many there were before it; `None` as long as that is not known.
+    before: Option<u64>,
+    begun: u64,
+    is_said: bool,
+}
+
+/// Children a second from which on a run says how many there are while it goes on: each pays for the probes.
+const SAID_FROM_HZ: f64 = 1.0;
+
+/// A rate of less time is none.
+const RATED_FROM: Duration = Duration::from_secs(1);
+
+impl Children {
+    /// None yet; a session that somebody else made has counted before.
+    fn of(own: bool) -> Self {
+        Self {
+            before: own.then_some(0),
+            begun: 0,
+            is_said: false,
+        }
+    }
+
+    fn count(&mut self, all: u64) {
+        self.begun = all.saturating_sub(*self.before.get_or_insert(all));
+    }
+
+    /// What is said of them while the run goes on, once.
+    fn warning(&mut self, elapsed: Duration) -> Option<String> {
+        let rate = self.begun as f64 / elapsed.as_secs_f64().max(0.001);
+        if self.is_said || elapsed < RATED_FROM || rate < SAID_FROM_HZ {
+            return None;
+        }
+        self.is_said = true;
+        Some(format!(
+            "warning: the target begins {} child processes a second: each stops at the breakpoints that it inherits, as long as it runs its \
+             parent's program, and its calls are not counted.",
+            units::number(rate)
+        ))
+    }
+}
+
 /// Processes that targets have begun, in words; `None` where there were none.
 fn children(begun: u64, elapsed: Duration) -> Option<String> {
     let rate = units::number(begun as f64 / elapsed.as_secs_f64().max(0.001));
@@ -245,12 +288,16 @@ impl Run {
     ) -> Result<Ended, Failure> {
         let mut departures = std::mem::take(&mut self.departures);
         let (began, length, own) = (self.began, self.length, self.own);
-        // A session that somebody else made has counted before.
-        let (mut before, mut children) = (own.then_some(0), 0);
+        let mut children = Children::of(own);
         let counted = |message: R::Message| {
             if let Some(info) = message.info() {
                 if let Some(all) = info.children {
-                    children = all.saturating_sub(*before.get_or_insert(all));
+                    children.count(all);
+                }
+                if length.is_none()
+                    && let Some(warning) = children.warning(began.elapsed())
+                {
+                    note_amid_progress(&warning);
                 }
                 departures.say(info)?;
             }
@@ -260,7 +307,7 @@ impl Run {
         let elapsed = length.unwrap_or_else(|| began.elapsed());
         Ok(Ended {
             how,
-            children,
+            children: children.begun,
             elapsed,
         })
     }
@@ -412,6 +459,29 @@ async fn within<T>(duration: Duration, future: impl Future<Output = T>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_children_are_said_while_the_run_goes_on_once() {
+        let seconds = Duration::from_secs;
+        let mut of_own = Children::of(true);
+        assert_eq!(of_own.warning(seconds(5)), None, "there are none");
+        of_own.count(50);
+        assert_eq!(
+            of_own.warning(Duration::from_millis(900)),
+            None,
+            "too early to tell"
+        );
+        let said = of_own.warning(seconds(2)).unwrap();
+        assert!(said.contains("begins 25 child processes a second"), "{said}");
+        of_own.count(500);
+        assert_eq!((of_own.warning(seconds(9)), of_own.begun), (None, 500));
+
+        let mut of_others = Children::of(false);
+        of_others.count(1_000);
+        of_others.count(1_002);
+        assert_eq!(of_others.begun, 2);
+        assert_eq!(of_others.warning(seconds(4)), None, "few");
+    }
 
     #[test]
     fn children_are_said_with_their_rate() {

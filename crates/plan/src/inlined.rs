@@ -33,7 +33,7 @@ use super::{
     names::{Match, Matcher},
     source::{
         MAX_INSTANCES,
-        find::{abstracts_of, entries, instances, with_dwarf},
+        find::{abstracts_of, entries, instances, meant, with_dwarf},
         ranges::Ranges,
         scopes::call_of,
         units::{Known, Reader},
@@ -233,8 +233,7 @@ impl Search<'_> {
         let matcher = Matcher::new(name);
         let mut kinds = BTreeMap::new();
         for (offset, declared) in abstracts_of(reader, name, MAX_INSTANCES) {
-            let linkage = declared.linkage_name.as_deref().or(declared.name.as_deref());
-            if let Some(kind) = linkage.and_then(|linkage| matcher.matches(linkage.as_bytes())) {
+            if let Some(kind) = meant(&declared, &matcher) {
                 kinds.insert(offset, kind);
             }
         }

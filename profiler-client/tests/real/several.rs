@@ -70,9 +70,9 @@ fn one_process_that_is_not_there_refuses_those_that_are_named_with_it() {
         let words = [verb, &["-p", &pid, "-p", &gone_pid]].concat();
         run(profiler(&words)).status(3).says(&gone_pid);
     }
-    let many: Vec<String> = (1..=257).map(|pid| pid.to_string()).collect();
+    let many: Vec<String> = (1..=1_025).map(|pid| pid.to_string()).collect();
     let refused = run(profiler(&["latency", "-p", &many.join(","), "fn_push"]));
-    refused.says("257 processes are named; at most 256 can be looked at at once");
+    refused.says("1025 processes are named; at most 1024 can be looked at at once");
     finished(target);
 }
 

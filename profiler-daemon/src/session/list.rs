@@ -1,6 +1,9 @@
 //! The functions of a process; nothing is attached.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
@@ -75,7 +78,12 @@ pub fn list_functions(
         });
     };
     let mut listed = Vec::new();
-    for file in files {
+    let mut seen: HashSet<(&str, usize)> = HashSet::new();
+    // Most processes run the same files.
+    let all = read.files.iter().flatten();
+    let each = all.filter(|file| seen.insert((&file.shown, Arc::as_ptr(&file.known).addr())));
+    let each: Vec<&TargetFile> = each.collect();
+    for file in &each {
         let index = &file.known.index;
         let matching = index.matching(name);
         // Debug information is read of the files that have something to say only, and all of it only where much is asked.
@@ -126,7 +134,7 @@ pub fn list_functions(
             module: file.shown.clone(),
             count: file.known.index.unnamed().len(),
         };
-        unnamed.extend(files.iter().map(of_file).filter(|file| file.count > 0));
+        unnamed.extend(each.into_iter().map(of_file).filter(|file| file.count > 0));
     }
     Ok(Listed {
         functions: listed,

@@ -46,7 +46,7 @@ use profiler_scope::{self as scope, Scope, Step};
 use profiler_target::{self as target, Process, mapped_code_bytes};
 
 /// Processes that one session may look at.
-const MAX_PROCESSES: usize = 256;
+const MAX_PROCESSES: usize = 1024;
 
 /// A scope that can be attached.
 pub struct Prepared {

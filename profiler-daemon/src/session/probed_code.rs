@@ -161,7 +161,7 @@ impl<'m> Mapped<'m> {
     fn has_replaced(&self, code: &ProbedCode) -> bool {
         !self.files.contains(&code.file_id())
             && self.paths.contains(code.path.as_path())
-            && !code.path.starts_with("/memfd:")
+            && !code.path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")
     }
 
     /// What has become of a place, if something has.
@@ -230,6 +230,13 @@ pub struct ChangedPlace {
     pub change: Change,
 }
 
+impl ChangedPlace {
+    /// The process, and where in its memory.
+    fn at(&self) -> (u32, u64) {
+        (self.code.pid, self.code.address)
+    }
+}
+
 /// Those whose code is another by now. What is mapped is read where bytes differ, and where code is gone only if that is asked for:
 /// reading it takes longer, and a library may stay unloaded.
 fn changed(codes: Vec<Arc<ProbedCode>>, look_for_gone: bool) -> Vec<ChangedPlace> {
@@ -273,7 +280,7 @@ impl Handle {
         // How many looks in a row have found what changed.
         let mut seen: HashMap<(u32, u64), u32> = HashMap::new();
         let mut generation = 0;
-        // Places of files that were replaced, of which that is said.
+        // Places of files that were replaced, of which that was said.
         let mut said: HashSet<(u32, u64)> = HashSet::new();
         for number_of_look in 0_u64.. {
             tokio::time::sleep(LOOK).await;
@@ -295,26 +302,22 @@ impl Handle {
             if number != after {
                 continue;
             }
-            let times = |ChangedPlace { code, .. }: &ChangedPlace| {
-                let at = (code.pid, code.address);
+            let times = |place: &ChangedPlace| {
+                let at = place.at();
                 (at, seen.get(&at).copied().unwrap_or(0) + 1)
             };
             seen = looked.iter().map(times).collect();
-            let is_certain = |ChangedPlace { code, change }: &ChangedPlace| {
-                let at = (code.pid, code.address);
-                match change {
-                    Change::Bytes => seen.get(&at) >= Some(&LOOKS),
-                    Change::Replaced => !said.contains(&at),
-                }
+            // Of replaced files all are known together where what is gone was looked for.
+            let is_certain = |place: &ChangedPlace| match place.change {
+                Change::Bytes => seen.get(&place.at()) >= Some(&LOOKS),
+                Change::Replaced => look_for_gone,
             };
             let places: Vec<_> = looked.into_iter().filter(is_certain).collect();
-            if places.is_empty() {
+            let replaced = places.iter().filter(|place| place.change == Change::Replaced);
+            let replaced: HashSet<(u32, u64)> = replaced.map(ChangedPlace::at).collect();
+            if replaced.is_subset(&said) && places.len() == replaced.len() {
                 continue;
             }
-            let replaced = places.iter().filter(|place| place.change == Change::Replaced);
-            let replaced: Vec<(u32, u64)> = replaced
-                .map(|place| (place.code.pid, place.code.address))
-                .collect();
             let (caller, name) = (of.caller, of.name.clone());
             let taken_off = self.ask(caller, |reply| Command::TakeOffChanged {
                 caller,
@@ -436,6 +439,16 @@ mod tests {
         );
         assert_eq!(becomes(&[]), None, "it may be loaded again");
         assert_eq!(becomes(std::slice::from_ref(&newer)), Some(Change::Replaced));
+        let in_memory = ProbedCode {
+            path: "/memfd:jit".into(),
+            ..self::code(&now, &now, 0)
+        };
+        let of_memory = [Mapping {
+            path: in_memory.path.clone(),
+            ..newer.clone()
+        }];
+        let becomes_another = Mapped::of(&of_memory).change(&in_memory, Look::Unreadable);
+        assert_eq!(becomes_another, None, "its name is not its own");
         let elsewhere = Mapping {
             start: 0x1000,
             end: 0x2000,

@@ -5,6 +5,7 @@
 //! | `edit` | its scope put in the place of the one before |
 //! | `division` | what its steps ask of durations, and what that comes to |
 //! | `take` | what is taken from records |
+//! | `processes` | the processes that it looks at |
 //! | `children` | processes that its own begin, which have its probes' breakpoints |
 //! | `read` | what the programs have counted, and what was lost |
 //! | `views` | what can be watched of it, each view in a file |
@@ -14,15 +15,20 @@ mod children;
 mod division;
 mod edit;
 mod governed;
+mod processes;
 pub(super) mod read;
 mod take;
 pub(super) mod views;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_common::probe::ProbeId;
 
 use self::children::Children;
+use self::processes::Processes;
 use self::take::Inside;
 use self::views::{OpenStreams, Tick};
 pub use self::{
@@ -84,7 +90,7 @@ pub struct Session {
     revision: u64,
     /// Somebody has edited its scope, and may take that back.
     is_edited: bool,
-    processes: Vec<Process>,
+    processes: Processes,
     steps: Steps,
     /// What waits for the durations that steps ask for.
     path: Path<Inside>,
@@ -206,7 +212,7 @@ impl Session {
             // Another session of the same name is not edited by what was made for this one.
             revision: now_ns,
             is_edited: false,
-            processes: Vec::new(),
+            processes: Processes::default(),
             steps: Steps::default(),
             path: Path::new([], Inside::weight),
             joined_calls: JoinedCalls::default(),
@@ -447,7 +453,7 @@ impl Session {
 
     /// Whether a process is one of its own.
     pub fn looks_at(&self, pid: u32) -> bool {
-        self.processes.iter().any(|process| process.pid() == pid)
+        self.processes.has(pid)
     }
 
     /// Whether what is looked at has a duration.
@@ -488,7 +494,7 @@ impl Session {
         let lost = self.processes.iter().find(|process| process.pid() == pid);
         let name = lost.map_or_else(String::new, |process| process.name().to_owned());
         self.departed.note(pid, &name, why.clone());
-        self.processes.retain(|process| process.pid() != pid);
+        self.processes.lose(pid);
         if let Some(chains) = &mut self.chains {
             chains.lose(pid);
         }
@@ -573,10 +579,11 @@ impl Session {
 
     /// Says which processes are sampled from now on.
     pub fn note_sampled(&mut self, pids: &[u32], now_ns: u64) {
+        let sampled: HashSet<u32> = pids.iter().copied().collect();
         let mut missing = self
             .processes
             .iter()
-            .filter(|process| !pids.contains(&process.pid()) && process.is_alive());
+            .filter(|process| !sampled.contains(&process.pid()) && process.is_alive());
         let is_sampled = self.samples() && missing.next().is_none();
         self.sampled_from.set(is_sampled, now_ns);
         self.begin_waits();

@@ -16,7 +16,7 @@ use super::{
         },
         functions::ModuleIndex,
         lines::{self, LineError},
-        names::{self, Matcher},
+        names::{self, Match, Matcher},
         outline::{Part, without_arguments},
         sections::dwarf_sections,
     },
@@ -396,9 +396,15 @@ pub(crate) fn abstracts_of(reader: &Reader<'_, '_>, name: &Name, limit: usize) -
     let numbers = numbers.unwrap_or_else(|| (0..reader.headers.len()).collect());
     let matcher = Matcher::new(name);
     abstracts(reader, &numbers, limit, |declared| {
-        let linkage = declared.linkage_name.as_deref().or(declared.name.as_deref());
-        linkage.is_some_and(|linkage| matcher.matches(linkage.as_bytes()).is_some())
+        meant(declared, &matcher).is_some()
     })
+}
+
+/// Whether and how a function is meant by a name. Of rustc's async functions, DWARF has another name than the linker.
+pub(crate) fn meant(declared: &Declared, matcher: &Matcher<'_>) -> Option<Match> {
+    let names = [declared.linkage_name.as_deref(), declared.name.as_deref()];
+    let names = names.into_iter().flatten();
+    names.filter_map(|name| matcher.matches(name.as_bytes())).max()
 }
 
 /// Visits the inlined instances of functions, which are given by their entries: what is inlined, unit and entry.
@@ -506,7 +512,9 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
     let of_dwarf = |reader: &mut Reader<'_, '_>| {
         let mut declared: HashMap<u64, Declared> = HashMap::new();
         let (mut makes_future, mut futures_left) = (HashSet::new(), MAX_FUTURES);
-        for (address, entry) in entries(reader, addresses) {
+        // In one order always: so many futures are looked up, and no more.
+        let entries: BTreeMap<u64, _> = entries(reader, addresses).into_iter().collect();
+        for (address, entry) in entries {
             declared.insert(address, described(reader, entry).unwrap_or_default());
             if makes_own_future(reader, entry, &mut futures_left).unwrap_or(false) {
                 makes_future.insert(address);

@@ -1,6 +1,7 @@
 //! How sessions begin and change their scope.
 
 use profiler_scope::Step;
+use profiler_target::{Process, TargetError};
 
 use super::{
     Owner,
@@ -18,7 +19,7 @@ use crate::session::{
     prepare::Prepared,
     probed_code::ChangedCode,
     quotas::{Held, Quotas},
-    refusal::kernel_refusal,
+    refusal::{kernel_refusal, target_refusal},
     running::answer,
     state::{Session, Terms},
 };
@@ -87,7 +88,12 @@ impl Owner {
             Err(error) => {
                 self.settle_admissions();
                 self.unload_if_idle();
-                return Err(kernel_refusal(&error));
+                // Where a process has ended meanwhile, the kernel says that a file is missing.
+                let ended = pids.iter().find(|pid| Process::open(**pid).is_err());
+                return Err(ended.map_or_else(
+                    || kernel_refusal(&error),
+                    |pid| target_refusal(&TargetError::Ended(*pid)),
+                ));
             }
         };
         running.set_costs(&mut session);

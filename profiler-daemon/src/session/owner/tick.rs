@@ -1,6 +1,6 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::{Owner, READ_NS, Steps, over::Detaching};
 use crate::{
@@ -33,7 +33,7 @@ impl Owner {
             return Ok(());
         };
         let sampled = || self.sessions.values().filter(|session| session.samples());
-        let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
+        let pids: HashSet<u32> = sampled().flat_map(Session::pids).collect();
         let watched = !pids.is_empty();
         let now_ns = monotonic_ns();
         running.expected.retain(|process| now_ns < process.until_ns);

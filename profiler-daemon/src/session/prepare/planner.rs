@@ -38,6 +38,9 @@ use super::{
 };
 use crate::kernel::{Ability, AttachKind, LookSpec, SpanKind};
 
+/// Warnings beyond which functions and lines that a process runs in another form are only counted.
+const MAX_REFUSALS: usize = 20;
+
 /// The longest instruction.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 
@@ -160,11 +163,15 @@ impl Planner<'_> {
         prepared: &mut PreparedStep,
         warnings: &mut Vec<String>,
     ) -> Result<(), SessionError> {
-        let mut refused = None;
+        let (mut refused, mut not_said) = (None, 0_u64);
         let mut refuse = |what: &str, why: &str| {
             let message = format!("{what} is not probed: {why}");
             refused.get_or_insert_with(|| message.clone());
-            warn_once(warnings, message);
+            if warnings.len() < MAX_REFUSALS {
+                warn_once(warnings, message);
+            } else {
+                not_said += 1;
+            }
         };
         // Behind the others: so many places are watched, and no more.
         let (mut watched, mut elsewhere_watched) = (Vec::new(), Vec::new());
@@ -239,6 +246,12 @@ impl Planner<'_> {
                     true
                 });
             }
+        }
+        if not_said > 0 {
+            let message = format!(
+                "{not_said} more are not probed, as a process runs them in another form than their file has"
+            );
+            warn_once(warnings, message);
         }
         watched.extend(elsewhere_watched);
         prepared.code = watched;

@@ -37,7 +37,7 @@ impl Session {
     /// Reads which children its processes have begun.
     pub(super) fn read_children(&mut self, engine: &Engine) {
         let is_probed = self.steps.probes_code() || !self.allocations.is_empty();
-        for process in &self.processes {
+        for process in self.processes.iter() {
             let pid = process.pid();
             match engine.children(pid) {
                 Ok(counted) => self.children.note(pid, counted, is_probed),

@@ -124,7 +124,7 @@ impl Session {
         self.note_detached(engine, detached);
         replaced?;
         if self.processes.is_empty() {
-            self.processes = processes;
+            self.processes = processes.into();
         }
         self.returns.set(&self.return_probed(), code);
         self.scope = scope;

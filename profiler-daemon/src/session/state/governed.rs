@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use profiler_target::Process;
+
 use super::{
     super::{
         budget::{Costly, Counter, Excess, Probed, Reached},
@@ -15,7 +17,7 @@ use super::{
         probed_code::{Change, ChangedCode, ProbedCode},
         steps::{OffCause, RunningStep, TakenOff, taken_off},
     },
-    Session,
+    Session, has_left,
 };
 use crate::kernel::Engine;
 use profiler_common::probe::ProbeId;
@@ -218,15 +220,13 @@ impl Session {
         }
         let mut verdict = Verdict::default();
         let mut replaced: BTreeSet<String> = BTreeSet::new();
-        let lives = |pid: u32| {
-            let mut processes = self.processes.iter();
-            processes.any(|process| process.pid() == pid && process.is_alive())
-        };
+        let living = self.processes.iter().filter(|process| !has_left(process));
+        let living: HashSet<u32> = living.map(Process::pid).collect();
         for (number, step) in self.steps.iter().enumerate() {
             // By function; of a line, by none.
             let mut changes: HashMap<Option<&Key>, Change> = HashMap::new();
             let mut stay: HashSet<Option<&Key>> = HashSet::new();
-            let codes: Vec<_> = step.code().filter(|code| lives(code.pid)).collect();
+            let codes: Vec<_> = step.code().filter(|code| living.contains(&code.pid)).collect();
             for code in &codes {
                 match changed.of(code) {
                     // One that a process has changed goes, whatever others did.
@@ -247,7 +247,10 @@ impl Session {
                 .collect();
             for code in codes.iter().filter(is_replaced) {
                 if kept.contains(code.path.as_path()) {
-                    changes.remove(&code.function.as_ref());
+                    let of_it = code.function.as_ref();
+                    if changes.get(&of_it) == Some(&Change::Replaced) {
+                        changes.remove(&of_it);
+                    }
                     replaced.insert(format!(
                         "process {} has loaded another {}: its calls since then were not seen",
                         code.pid,

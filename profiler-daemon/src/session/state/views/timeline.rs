@@ -146,7 +146,7 @@ impl Session {
     /// are let go of.
     pub fn closed_to_owner(&mut self) -> Vec<Closed> {
         let mut closed = Vec::new();
-        for process in &self.processes {
+        for process in self.processes.iter() {
             let pid = process.pid();
             let asked = authorize_now(self.owner, pid);
             // In this order: of a process that lives, the answer is.
