@@ -1,7 +1,7 @@
 //! Plain text for pipes and for what is left on the screen when a run has ended.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -35,7 +35,12 @@ pub struct Updates {
     headed: bool,
     /// The losses of no single function, as they were written last.
     lost: BTreeMap<String, u64>,
+    /// Functions of which it was written that percentiles are of a part of their calls.
+    partial: BTreeSet<u32>,
 }
+
+/// Functions of which that is written while a run goes on; the table at its end has all.
+const MAX_PARTIAL: usize = 5;
 
 impl Updates {
     /// The lines of the next update; those of losses that are of no single function only where these have changed.
@@ -44,6 +49,15 @@ impl Updates {
         if self.lost != state.lost {
             self.lost.clone_from(&state.lost);
             text.push_str(&lost_in_run(&format!("{:>TIME$} ", since(elapsed)), &state.lost));
+        }
+        for (id, function) in &state.functions {
+            if let Some(share) = partial(function)
+                && self.partial.len() < MAX_PARTIAL
+                && self.partial.insert(*id)
+            {
+                let name = source_names::in_columns(&name(&function.function), NAME);
+                text.push_str(&format!("{:>TIME$} {name}:{share}\n", since(elapsed)));
+            }
         }
         if !std::mem::replace(&mut self.headed, true) {
             text.insert_str(0, &heading());
@@ -913,6 +927,11 @@ pub(crate) mod tests {
         assert!(said(150).unwrap().contains("98.5% of the calls"));
         assert!(said(92_106).unwrap().contains("10.0% of the calls"));
         assert!(result(&state, Duration::ZERO).contains("the others were not seen to end"));
+        // While the run goes on, once.
+        let mut updates = Updates::default();
+        let mut next = || updates.next(&state, Duration::from_secs(3));
+        assert!(next().contains("these are 10.0% of the calls"));
+        assert!(!next().contains("of the calls"));
     }
 
     #[test]
