@@ -8,7 +8,7 @@ use std::{
 /// Time between looks at which processes of a session have left.
 const BETWEEN_LOOKS_NS: u64 = 200_000_000;
 
-/// And for each of its processes: however many there are, looking takes a small part of the time.
+/// At least so much for each of its processes: however many there are, looking takes a small part of the time.
 const PER_PROCESS_NS: u64 = 2_000_000;
 
 /// What has a process leave a session.
@@ -110,7 +110,7 @@ impl Departed {
         let is_due = now_ns >= self.due_ns;
         if is_due {
             let for_all_ns = PER_PROCESS_NS.saturating_mul(self.of as u64);
-            self.due_ns = now_ns.saturating_add(BETWEEN_LOOKS_NS + for_all_ns);
+            self.due_ns = now_ns.saturating_add(BETWEEN_LOOKS_NS.max(for_all_ns));
         }
         is_due
     }
