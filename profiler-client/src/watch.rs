@@ -2,6 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
+pub use profiler_proto::stream::Message;
 use profiler_proto::v1;
 use tokio::{
     sync::watch,
@@ -27,52 +28,6 @@ const LAST_MESSAGE: Duration = Duration::from_secs(20);
 
 /// How long the last look at a session that goes on may take.
 const LAST_LOOK: Duration = Duration::from_secs(3);
-
-/// A message of a view's stream.
-pub trait Message {
-    /// What it begins with; `None` where it is missing, though each has it.
-    fn info(&self) -> Option<&v1::StreamInfo>;
-
-    /// Why it is the last one, if it is.
-    fn end(&self) -> Option<&v1::StreamEnd> {
-        self.info()?.end.as_ref()
-    }
-
-    /// Whether it is the last one.
-    fn is_final(&self) -> bool {
-        self.end().is_some()
-    }
-}
-
-impl<M: Message> Message for Box<M> {
-    fn info(&self) -> Option<&v1::StreamInfo> {
-        (**self).info()
-    }
-}
-
-macro_rules! messages {
-    ($($message:ty),+ $(,)?) => {
-        $(
-            impl Message for $message {
-                fn info(&self) -> Option<&v1::StreamInfo> {
-                    self.info.as_ref()
-                }
-            }
-        )+
-    };
-}
-
-messages!(
-    v1::WatchLatencyResponse,
-    v1::WatchFlameResponse,
-    v1::WatchTraceResponse,
-    v1::WatchExplainResponse,
-    v1::WatchSpansResponse,
-    v1::WatchWaitsResponse,
-    v1::WatchTimelineResponse,
-    v1::WatchSyscallsResponse,
-    v1::WatchRecordsResponse,
-);
 
 /// Says that processes which the targets began paid for the probes.
 fn note_children(begun: u64, elapsed: Duration) {

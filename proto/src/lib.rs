@@ -2,6 +2,7 @@
 
 pub mod limits;
 mod older;
+pub mod stream;
 
 /// Version 1 of the protocol.
 #[allow(

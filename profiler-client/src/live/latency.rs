@@ -6,7 +6,7 @@ use profiler_proto::v1;
 
 use super::{
     bars,
-    line::{Line, Style, in_words},
+    line::{Line, Style, wrapped},
     screen::{Screen, is_coloured},
 };
 use crate::{
@@ -134,8 +134,7 @@ impl View<'_> {
         } else {
             Style::Faint
         };
-        let state_line = in_words(&text::state_line(function, &lost), columns);
-        below.extend(state_line.into_iter().map(|line| Line::of(style, line)));
+        below.extend(wrapped(style, &text::state_line(function, &lost), columns));
         let taken_off = text::taken_off(function).into_iter();
         below.extend(taken_off.map(|line| Line::of(Style::Warning, line)));
         below.extend(text::partial(function).map(|line| Line::of(Style::Warning, line)));
@@ -287,15 +286,10 @@ fn foot(state: &LatencyState, not_called: &[&FunctionState], columns: usize) -> 
     let not_called = text::not_called_line(not_called).map(|line| format!("  {line}"));
     let mut lines: Vec<Line> = not_called
         .into_iter()
-        .flat_map(|line| in_words(&line, columns))
-        .map(|line| Line::of(Style::Faint, line))
+        .flat_map(|line| wrapped(Style::Faint, &line, columns))
         .collect();
     let words = format!("  abandoned {}  {}", units::count(abandoned), text::losses(&lost));
-    lines.extend(
-        in_words(&words, columns)
-            .into_iter()
-            .map(|line| Line::of(style, line)),
-    );
+    lines.extend(wrapped(style, &words, columns));
     lines
 }
 

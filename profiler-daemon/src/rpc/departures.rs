@@ -1,7 +1,7 @@
 //! Processes that left a session, which the next message of each of its streams tells.
 
 use futures_util::StreamExt as _;
-use profiler_proto::v1;
+use profiler_proto::{stream::Message as _, v1};
 use tonic::Status;
 
 use super::{
@@ -9,36 +9,6 @@ use super::{
     streams::{Messages, Watched},
 };
 use crate::session::{Caller, Departure, DepartureCause, Departures, Handle, Reason};
-
-/// A message of a session's stream.
-pub trait Beginning {
-    /// What it begins with.
-    fn info_mut(&mut self) -> Option<&mut v1::StreamInfo>;
-}
-
-macro_rules! beginnings {
-    ($($message:ty),+ $(,)?) => {
-        $(
-            impl Beginning for $message {
-                fn info_mut(&mut self) -> Option<&mut v1::StreamInfo> {
-                    self.info.as_mut()
-                }
-            }
-        )+
-    };
-}
-
-beginnings!(
-    v1::WatchLatencyResponse,
-    v1::WatchFlameResponse,
-    v1::WatchTraceResponse,
-    v1::WatchExplainResponse,
-    v1::WatchSpansResponse,
-    v1::WatchWaitsResponse,
-    v1::WatchTimelineResponse,
-    v1::WatchSyscallsResponse,
-    v1::WatchRecordsResponse,
-);
 
 /// Opens a view for a caller. Its messages tell which processes have left the session: the first those that had left by then.
 pub async fn open<R: Watched>(

@@ -6,12 +6,12 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, stream};
-use profiler_proto::v1;
+use profiler_proto::{stream::Message, v1};
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::{
-    arguments, departures::Beginning, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta,
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta,
     recorded_counters::RecordedCounters, records, spans, stream_info::Position, system_calls,
     thread_names::ThreadNames, timeline, trace, waits,
 };
@@ -27,7 +27,7 @@ pub type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 pub trait Watched: Sized {
     /// What answers it.
-    type Message: Beginning + Send + 'static;
+    type Message: Message + Send + 'static;
 
     /// The name of its session.
     fn session(&self) -> &str;

@@ -575,21 +575,19 @@ fn makes_own_future(
     left: &mut usize,
 ) -> Option<bool> {
     let own = reader.unit(number)?;
-    let entry = own.entry(offset).ok()?;
-    let (mut unit, mut at) = (own, global_offset(&*reader.unit(number)?, offset)?);
-    let mut returned = entry.attr_value(gimli::DW_AT_type);
-    for _ in 0..MAX_TYPE_STEPS {
-        if returned.is_some() {
+    let mut at = global(&own, &own.entry(offset).ok()?)?;
+    let mut returned = None;
+    for _ in 0..=MAX_TYPE_STEPS {
+        let (unit, entry) = reader.entry(at)?;
+        if let Some(value) = entry.attr_value(gimli::DW_AT_type) {
+            returned = reference(&unit, value);
             break;
         }
-        let entry = reader.entry(at)?.1;
         let next = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification];
         let next = next.into_iter().find_map(|name| entry.attr_value(name))?;
         at = reference(&unit, next)?;
-        let (of, entry) = reader.entry(at)?;
-        (unit, returned) = (of, entry.attr_value(gimli::DW_AT_type));
     }
-    let returned = reference(&unit, returned?)?;
+    let returned = returned?;
     let (unit, future) = reader.entry(returned)?;
     if !name_of(reader, &unit, &future)?.starts_with(ASYNC_FUNCTION) || *left == 0 {
         return Some(false);
@@ -600,10 +598,6 @@ fn makes_own_future(
     let outer = enclosing(&unit, future.offset())?;
     let outer = unit.entry(outer).ok()?;
     Some(name_of(reader, &unit, &outer)? == own.as_bytes())
-}
-
-fn global_offset(unit: &gimli::Unit<Slice<'_>>, offset: UnitOffset) -> Option<usize> {
-    offset.to_debug_info_offset(&unit.header).map(|offset| offset.0)
 }
 
 fn name_of<'a>(
