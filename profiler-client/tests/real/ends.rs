@@ -315,6 +315,39 @@ impl Drop for StandsStill {
 
 #[test]
 #[ignore = "needs root"]
+fn an_end_is_answered_before_the_last_stacks_have_names() {
+    let target = busy();
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let mut trace = Running::start(through(
+        &daemon.socket,
+        &["trace", "-p", &pid, "f", "--stack", "--json"],
+    ));
+    trace.line();
+    let sessions = daemon.sessions();
+    let names = StandsStill::new(daemon.child.id(), "symbols");
+    let since = Instant::now();
+    let name = sessions[0]["name"].as_str().unwrap();
+    daemon.profiler(&["session", "end", name]).status(0);
+    let took = since.elapsed();
+    println!("answered after {took:?}");
+    // Names would be waited for for 15 s.
+    assert!(took < Duration::from_secs(7), "{took:?}");
+    drop(names);
+    let trace = trace.end().status(0).says("the session was ended");
+    // What was recorded until the end has its names nevertheless.
+    let hits = trace.objects();
+    assert!(
+        hits.iter().any(|hit| hit["stack"].is_array()),
+        "{}",
+        trace.stdout()
+    );
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn names_that_take_long_hold_up_no_other_session() {
     let target = busy();
     let daemon = Daemon::start();

@@ -22,6 +22,13 @@ pub(super) enum Held {
 #[derive(Clone, Debug)]
 pub struct Detached(RangeInclusive<u64>);
 
+impl Default for Detached {
+    /// Nothing.
+    fn default() -> Self {
+        Self(RangeInclusive::new(1, 0))
+    }
+}
+
 impl Detached {
     /// This and all that was detached between it and another, with that.
     #[must_use]

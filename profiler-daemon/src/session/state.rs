@@ -331,11 +331,26 @@ impl Session {
         self.steps.attachments()
     }
 
+    /// What it has detached by now that may still be on the target, where nothing else of it is; `None` where something is until
+    /// [`Self::detach`].
+    pub fn detached(&self, engine: &Engine) -> Option<Detached> {
+        let is_all = self.is_settled() && self.allocations.is_empty() && self.calls.is_none();
+        is_all.then(|| self.detached_before(engine))
+    }
+
+    fn detached_before(&self, engine: &Engine) -> Detached {
+        let of_explain = self.explain.as_ref().and_then(Explain::detached);
+        let both = [of_explain, self.detached.as_ref()];
+        let still_there = both
+            .into_iter()
+            .flatten()
+            .filter(|before| !engine.has_left(before));
+        still_there.fold(Detached::default(), |all, before| all.and(Some(before)))
+    }
+
     /// Detaches everything; gives all of it that may still be on the target.
     pub fn detach(&mut self, engine: &mut Engine) -> Detached {
-        let before = self.explain.as_ref().and_then(Explain::detached);
-        let before = [before, self.detached.as_ref()]
-            .map(|before| before.filter(|before| !engine.has_left(before)).cloned());
+        let before = self.detached_before(engine);
         let detached = engine.detached_by(|engine| {
             if let Some(mut explain) = self.explain.take() {
                 explain.end(engine);
@@ -344,8 +359,7 @@ impl Session {
             self.steps.detach(engine);
             self.forget_allocations(engine);
         });
-        let [of_explain, of_edits] = before;
-        detached.and(of_explain.as_ref()).and(of_edits.as_ref())
+        detached.and(Some(&before))
     }
 
     /// Looks no more who allocates memory.

@@ -1,11 +1,12 @@
 //! How a session ends, and its watchers get their last pictures.
 //!
 //! ```text
-//! end_session ──▶ Detaching ── links are closed ──▶ Over ── records have names ──▶ last pictures ── slots are free ──▶ answer
+//! end_session ──▶ Detaching ── links are closed ──▶ answer ──▶ Over ── records have names ──▶ last pictures ──▶ slots are free
 //! ```
 //!
 //! Its probes go at once, but the kernel takes its time to close their links. What it has recorded until then goes to the thread that
-//! names stacks, which may be reading a large file. Nobody else waits for either.
+//! names stacks, which may be reading a large file, or have much to name of others. Nobody else waits for either, and who asked for the
+//! end only for the links.
 
 use std::sync::Arc;
 
@@ -56,6 +57,7 @@ pub struct Over {
     awaited: usize,
     /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
     last: usize,
+    /// Who still waits for its end, where something of it is on the target until then.
     reply: Option<Reply<()>>,
 }
 
@@ -209,6 +211,13 @@ impl Owner {
         self.want_records(&[&session]);
         let Some(running) = &mut self.running else { return };
         session.read(&running.engine, now_ns);
+        let reply = match (reply, session.detached(&running.engine)) {
+            (Some(reply), Some(detached)) => {
+                running.answer_when_left(detached, reply, ());
+                None
+            }
+            (reply, _) => reply,
+        };
         running.drain_all(now_ns);
         let before = running.symbols.under_way();
         running.send_still_off(&still_off, &session.pids(), since_ns);
