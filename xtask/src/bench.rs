@@ -50,9 +50,10 @@ pub struct Arguments {
     /// Measure what was said beforehand of what probes cost, against what they did cost, and the budget
     #[arg(long, conflicts_with_all = ["vm", "stacks", "switches", "conditions"])]
     budget: bool,
-    /// Measure calls under the probes of this build and of another one by turns: its `bench_attach`, which
-    /// `cargo build --release -p profiler-daemon --example bench_attach` makes. Prints the ratio and leaves the docs as they are
-    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["vm", "stacks", "switches", "conditions", "budget"])]
+    /// Measure this build and another one by turns: calls under probes, or what `--stacks`, `--switches` or `--conditions` say. The
+    /// folder is the other's `target/release`, after `cargo build --release -p profiler-client -p profiler-daemon --bins
+    /// --examples`. Prints ratios and leaves the docs as they are
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["vm", "budget"])]
     against: Option<std::path::PathBuf>,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
@@ -113,6 +114,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if let Some(programs) = &arguments.inside {
         return machine::inside(arguments, programs);
     }
+    if let Some(other) = &arguments.against {
+        return against::main(arguments, other);
+    }
     if arguments.stacks {
         return stacks::main(arguments);
     }
@@ -124,9 +128,6 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if arguments.budget {
         return budget::main(arguments);
-    }
-    if let Some(other) = &arguments.against {
-        return against::main(arguments, other);
     }
     let directory = fixtures::compile()?;
     let attacher = build_example("bench_attach")?;

@@ -8,7 +8,7 @@ use perf_event::{
 };
 use profiler_aggregate::{ThreadId, timeline::Reading};
 
-use super::{Pace, Tracefs};
+use super::{Pace, Tracefs, closing};
 
 /// Descriptors that counters may take at once.
 const MAX_EVENTS: usize = 8192;
@@ -325,6 +325,8 @@ impl Counting {
             let mut builder = counter.builder().map_err(|source| refused(0, source))?;
             // Of children that are processes nothing is counted.
             builder.inherit(with_new_threads).inherit_thread(with_new_threads);
+            let is_tracepoint = matches!(counter, Counter::Tracepoint { .. });
+            let _none_is_closed = is_tracepoint.then(closing::hold_events);
             let mut of_threads = Vec::with_capacity(ids.len());
             for ThreadId { tgid: pid, tid } in ids {
                 let Ok(observed) = i32::try_from(*tid) else {

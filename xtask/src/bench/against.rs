@@ -1,8 +1,22 @@
-//! `cargo xtask bench --against PROGRAM`: what a call costs under the probes of this build and of another one, by turns.
+//! `cargo xtask bench --against FOLDER`: what this build costs and another one, by turns.
 
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
-use super::{Arguments, FUNCTIONS, attacher::Attacher, build_example, fixture::Fixture, table::median};
+use super::{
+    Arguments, FUNCTIONS,
+    attacher::Attacher,
+    build_example,
+    conditions::{self, FUNCTION},
+    daemon::Daemon,
+    fixture::{Conversation, Fixture},
+    stacks::{self, ACTS},
+    statistics::Statistics,
+    switches::{self, LOOKS},
+    table::median,
+};
 use crate::{
     error::{Error, Result},
     fixtures,
@@ -14,11 +28,32 @@ const ROUNDS_MIN: u32 = 30;
 /// How many standard errors lie on each side of a mean within its 95% interval, of many figures.
 const STANDARD_ERRORS: f64 = 1.96;
 
-/// The figures of one function, round by round, in nanoseconds a call.
+/// Which of the two builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Build {
+    Here,
+    Other,
+}
+
+/// What each of the two builds has.
+struct Both<T> {
+    here: T,
+    other: T,
+}
+
+impl<T> Both<T> {
+    fn of(&mut self, build: Build) -> &mut T {
+        match build {
+            Build::Here => &mut self.here,
+            Build::Other => &mut self.other,
+        }
+    }
+}
+
+/// The figures of one thing that is measured, round by round, in nanoseconds.
 struct Row {
-    first: &'static str,
-    other_ns: Vec<f64>,
-    here_ns: Vec<f64>,
+    what: String,
+    ns: Both<Vec<f64>>,
 }
 
 /// A ratio of two costs, with its 95% interval.
@@ -29,56 +64,160 @@ struct Ratio {
     high: f64,
 }
 
-/// Measures, and prints the table.
-pub fn main(arguments: &Arguments, other: &Path) -> Result<()> {
-    if arguments.rounds < ROUNDS_MIN {
+/// Measures, and prints the table. `folder` has the other build's programs: its `target/release`.
+pub fn main(arguments: &Arguments, folder: &Path) -> Result<()> {
+    let rounds = arguments.rounds;
+    if rounds < ROUNDS_MIN {
         return Err(Error::told(format!(
             "an interval needs more rounds: add `--rounds {ROUNDS_MIN}` or more"
         )));
     }
-    let program = fixtures::compile()?.join("calls");
-    let mut here = Attacher::start(&build_example("bench_attach")?)?;
-    let mut other = Attacher::start(other)?;
-    let mut target = Fixture::start(&program, &["bench"])?;
-    let names = FUNCTIONS.map(|(_, name)| name);
-    let mut rows = FUNCTIONS.map(|(first, _)| Row {
-        first,
-        other_ns: Vec::new(),
-        here_ns: Vec::new(),
-    });
-    for round in 1..=arguments.rounds {
-        // Who is first changes, so that a machine that becomes slower disturbs both alike.
-        for turn in 0..2 {
-            let is_here = (round + turn) % 2 == 0;
-            let attacher = if is_here { &mut here } else { &mut other };
-            attacher.attach("ours", target.pid(), &program, &names)?;
-            for (row, name) in rows.iter_mut().zip(names) {
-                let figures = if is_here {
-                    &mut row.here_ns
-                } else {
-                    &mut row.other_ns
-                };
-                figures.push(target.call(arguments.calls, name)?);
-            }
-            attacher.detach()?;
-        }
-        println!("round {round} of {}", arguments.rounds);
-    }
-    target.end()?;
-    println!("\n{}", markdown(&rows)?);
+    let rows = if arguments.stacks {
+        samples(rounds, folder)
+    } else if arguments.switches {
+        switches_of_threads(rounds, folder)
+    } else if arguments.conditions {
+        rejected_hits(arguments, folder)
+    } else {
+        calls(arguments, folder)
+    };
+    println!("\n{}", markdown(&rows?)?);
     Ok(())
 }
 
+/// An example of the daemon's, of both builds.
+fn examples(folder: &Path, name: &str) -> Result<Both<PathBuf>> {
+    Ok(Both {
+        here: build_example(name)?,
+        other: folder.join("examples").join(name),
+    })
+}
+
+/// Measures under the one build and the other by turns.
+fn by_turns<'name>(
+    rounds: u32,
+    whats: impl IntoIterator<Item = &'name str>,
+    mut measure: impl FnMut(Build) -> Result<Vec<f64>>,
+) -> Result<Vec<Row>> {
+    let row = |what: &str| Row {
+        what: what.to_owned(),
+        ns: Both {
+            here: Vec::new(),
+            other: Vec::new(),
+        },
+    };
+    let mut rows: Vec<Row> = whats.into_iter().map(row).collect();
+    for round in 1..=rounds {
+        // Who is first changes, so that a machine that becomes slower disturbs both alike.
+        let order = if round % 2 == 0 {
+            [Build::Here, Build::Other]
+        } else {
+            [Build::Other, Build::Here]
+        };
+        for build in order {
+            for (row, ns) in rows.iter_mut().zip(measure(build)?) {
+                row.ns.of(build).push(ns);
+            }
+        }
+        println!("round {round} of {rounds}");
+    }
+    Ok(rows)
+}
+
+/// A call whose beginning and end are probed.
+fn calls(arguments: &Arguments, folder: &Path) -> Result<Vec<Row>> {
+    let program = fixtures::compile()?.join("calls");
+    let Both { here, other } = examples(folder, "bench_attach")?;
+    let mut attachers = Both {
+        here: Attacher::start(&here)?,
+        other: Attacher::start(&other)?,
+    };
+    let mut target = Fixture::start(&program, &["bench"])?;
+    let names = FUNCTIONS.map(|(_, name)| name);
+    let rows = by_turns(arguments.rounds, FUNCTIONS.map(|(first, _)| first), |build| {
+        let attacher = attachers.of(build);
+        attacher.attach("ours", target.pid(), &program, &names)?;
+        let figures = names.map(|name| target.call(arguments.calls, name));
+        attacher.detach()?;
+        figures.into_iter().collect()
+    })?;
+    target.end()?;
+    Ok(rows)
+}
+
+/// A sample with its stack, by the kernel's own measure.
+fn samples(rounds: u32, folder: &Path) -> Result<Vec<Row>> {
+    let target = fixtures::compile()?.join("stacks");
+    let mut samplers = examples(folder, "bench_sample")?;
+    let _statistics = Statistics::on()?;
+    by_turns(rounds, ACTS, |build| {
+        let sampler = samplers.of(build);
+        let figures = ACTS.map(|act| stacks::sample(sampler, &target, act));
+        let samples = figures.map(|figures| figures.map(|figures| figures.sample_ns));
+        samples.into_iter().collect()
+    })
+}
+
+/// A switch between threads with its wake-up, by the kernel's own measure.
+fn switches_of_threads(rounds: u32, folder: &Path) -> Result<Vec<Row>> {
+    let Both { here, other } = examples(folder, "bench_switches")?;
+    let mut lookers = Both {
+        here: Conversation::start(&here, &[])?,
+        other: Conversation::start(&other, &[])?,
+    };
+    for build in [Build::Here, Build::Other] {
+        lookers.of(build).hear()?;
+    }
+    let mut target = Conversation::start(&fixtures::compile()?.join("switches"), &["bench"])?;
+    target.hear()?;
+    let names = LOOKS.map(switches::Looks::name);
+    let rows = by_turns(rounds, names, |build| {
+        let looker = lookers.of(build);
+        let figures = LOOKS.map(|looks| {
+            looker.ask(&format!("watch {} {}", target.pid(), looks.name()))?;
+            let ns = switches::programs_of_a_switch_ns(looker, &mut target)?;
+            looker.ask("detach")?;
+            Ok(ns)
+        });
+        figures.into_iter().collect()
+    })?;
+    target.end()?;
+    lookers.here.end()?;
+    lookers.other.end()?;
+    Ok(rows)
+}
+
+/// A call of a function at whose first line nothing is as the condition asks.
+fn rejected_hits(arguments: &Arguments, folder: &Path) -> Result<Vec<Row>> {
+    let program = fixtures::compile()?.join("calls");
+    let mut daemons = Both {
+        here: Daemon::start()?,
+        other: Daemon::of(folder)?,
+    };
+    let mut target = Fixture::start(&program, &["bench"])?;
+    let line = conditions::line_of(&daemons.here, target.pid())?;
+    let rows = by_turns(arguments.rounds, ["a condition that rejects"], |build| {
+        let daemon = daemons.of(build);
+        conditions::attach(daemon, target.pid(), &line, true)?;
+        let ns = target.call(arguments.calls, FUNCTION)?;
+        daemon.detach()?;
+        Ok(vec![ns])
+    })?;
+    target.end()?;
+    Ok(rows)
+}
+
 fn markdown(rows: &[Row]) -> Result<String> {
-    let mut text = "| first instruction | the other build, ns | this build, ns | ratio, its 95% interval |\n|---|---|---|---|\n".to_owned();
-    for row in rows {
-        let Ratio { mean, low, high } = ratio(&row.here_ns, &row.other_ns);
+    let mut text =
+        "| | the other build, ns | this build, ns | ratio, its 95% interval |\n|---|---|---|---|\n"
+            .to_owned();
+    for Row { what, ns } in rows {
+        let Ratio { mean, low, high } = ratio(&ns.here, &ns.other);
         writeln!(
             text,
-            "| `{}` | {:.0} | {:.0} | {mean:.3} ({low:.3}–{high:.3}) |",
-            row.first,
-            median(&row.other_ns),
-            median(&row.here_ns)
+            "| `{what}` | {:.0} | {:.0} | {mean:.3} ({low:.3}–{high:.3}) |",
+            median(&ns.other),
+            median(&ns.here)
         )
         .map_err(|_| Error::told("the table could not be written"))?;
     }

@@ -28,7 +28,8 @@ use crate::{
     fixtures, workspace,
 };
 
-const FUNCTION: &str = "target_fn";
+/// What is called.
+pub const FUNCTION: &str = "target_fn";
 /// What no call is made with: the fixture's arguments are what earlier calls returned.
 const NEVER: i64 = 12_345;
 /// gdb stops the process for each call.
@@ -141,7 +142,7 @@ fn markdown(rows: &[Vec<f64>]) -> Result<String> {
 }
 
 /// The line at which the function begins.
-fn line_of(daemon: &Daemon, pid: u32) -> Result<String> {
+pub fn line_of(daemon: &Daemon, pid: u32) -> Result<String> {
     let text = daemon.profiler(&["source", "-p", &pid.to_string(), FUNCTION, "--json"])?;
     let objects: Vec<Value> = text
         .lines()
@@ -160,7 +161,8 @@ fn line_of(daemon: &Daemon, pid: u32) -> Result<String> {
     Ok(format!("calls.c:{line}"))
 }
 
-fn attach(daemon: &Daemon, pid: u32, line: &str, condition: bool) -> Result<()> {
+/// Looks at the line, with the condition that rejects every hit or without.
+pub fn attach(daemon: &Daemon, pid: u32, line: &str, condition: bool) -> Result<()> {
     let scope = if condition {
         format!("{line}[argument == {NEVER}]")
     } else {

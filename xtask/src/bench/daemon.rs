@@ -2,8 +2,9 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -19,10 +20,14 @@ pub const SESSION: &str = "bench";
 /// How long it may take to answer at first.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How many were started: each has a socket of its own.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
 /// `profilerd`, as a release has it; killed when dropped.
 pub struct Daemon {
     child: Child,
     socket: PathBuf,
+    client: PathBuf,
 }
 
 impl Daemon {
@@ -37,8 +42,14 @@ impl Daemon {
             "-p",
             "profiler-daemon",
         ]))?;
-        let socket = workspace::target().join(format!("bench-{}.sock", std::process::id()));
-        let child = Command::new(workspace::target().join("release/profilerd"))
+        Self::of(&workspace::target().join("release"))
+    }
+
+    /// Starts one that is built, and waits until it answers. `folder` has its programs.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let own = STARTED.fetch_add(1, Ordering::Relaxed);
+        let socket = workspace::target().join(format!("bench-{}-{own}.sock", std::process::id()));
+        let child = Command::new(folder.join("profilerd"))
             .arg("--keep-loaded")
             .arg("--socket")
             .arg(&socket)
@@ -46,7 +57,11 @@ impl Daemon {
             .stderr(Stdio::null())
             .spawn()
             .map_err(Error::file("start", "profilerd"))?;
-        let daemon = Self { child, socket };
+        let daemon = Self {
+            child,
+            socket,
+            client: folder.join("profiler"),
+        };
         let since = Instant::now();
         while daemon.profiler(&["session", "list"]).is_err() {
             if since.elapsed() > PATIENCE {
@@ -59,7 +74,7 @@ impl Daemon {
 
     /// Runs a command of the client's, by default without a budget: what probes cost is what is measured. What it printed.
     pub fn profiler(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(workspace::target().join("release/profiler"))
+        let output = Command::new(&self.client)
             .args(arguments)
             .arg("--host")
             .arg(&self.socket)

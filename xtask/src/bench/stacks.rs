@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Acts of the fixture `stacks`, by the depth of their stacks.
-const ACTS: [&str; 3] = ["in_kernel", "tower", "recursing"];
+pub const ACTS: [&str; 3] = ["in_kernel", "tower", "recursing"];
 
 /// Steps of the fixture's computation: long enough that most samples are in it.
 const STEPS: &str = "800000";
@@ -46,18 +46,43 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     finish(arguments, table::STACKS, &text)
 }
 
+/// What the kernel says of a sampler, of one run.
+pub struct SamplerFigures {
+    /// Frames of a sample, at the median.
+    pub frames: f64,
+    /// A run that takes no sample, in nanoseconds.
+    pub empty_ns: f64,
+    /// A run that takes one, in nanoseconds.
+    pub sample_ns: f64,
+}
+
+/// Runs a sampler (the daemon's example `bench_sample`) on one act of the fixture `stacks`, while the kernel measures programs.
+pub fn sample(program: &Path, target: &Path, act: &str) -> Result<SamplerFigures> {
+    let line = sh::read(Command::new(program).arg("1").arg(target).args([STEPS, act]))?;
+    println!("{act}: {}", line.trim());
+    let figures: Value = serde_json::from_str(&line)
+        .map_err(|_| Error::told(format!("{} printed `{line}`", program.display())))?;
+    let figure = |key: &str| figures[key].as_f64().unwrap_or(f64::NAN);
+    Ok(SamplerFigures {
+        frames: figure("frames"),
+        empty_ns: figure("empty_ns"),
+        sample_ns: figure("sample_ns"),
+    })
+}
+
 /// The kernel's measure of the sampler, at three depths.
 fn samples(rounds: u32, program: &Path, target: &Path) -> Result<String> {
     let statistics = Statistics::on()?;
     let mut rows: Vec<[Vec<f64>; 3]> = vec![Default::default(); ACTS.len()];
     for round in 1..=rounds {
         for (act, row) in ACTS.iter().zip(&mut rows) {
-            let line = sh::read(Command::new(program).arg("1").arg(target).args([STEPS, act]))?;
-            println!("round {round}, {act}: {}", line.trim());
-            let figures: Value = serde_json::from_str(&line)
-                .map_err(|_| Error::told(format!("{} printed `{line}`", program.display())))?;
-            for (key, figures_of_key) in ["frames", "empty_ns", "sample_ns"].iter().zip(row) {
-                figures_of_key.push(figures[key].as_f64().unwrap_or(f64::NAN));
+            println!("round {round}");
+            let figures = sample(program, target, act)?;
+            for (figure, of_all) in [figures.frames, figures.empty_ns, figures.sample_ns]
+                .iter()
+                .zip(row)
+            {
+                of_all.push(*figure);
             }
         }
     }

@@ -77,6 +77,19 @@ const ASKS: u32 = 1_000;
 const PAUSE: Duration = Duration::from_millis(250);
 const A_PAIR: f64 = 2.0;
 
+/// All that can be looked at.
+pub const LOOKS: [Looks; 2] = [Looks::OffCpu, Looks::Waits];
+
+impl Looks {
+    /// As `bench_switches` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OffCpu => "off-cpu",
+            Self::Waits => "waits",
+        }
+    }
+}
+
 /// What one case took, a figure a round, of a switch with its wake-up.
 #[derive(Debug, Default)]
 struct Row {
@@ -108,19 +121,14 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 Case::Nothing => None,
                 Case::Empty => looker.ask("empty").map(|_| None)?,
                 Case::Ours(whom, looks) => {
-                    let at = if looks == Looks::Waits { "waits" } else { "off-cpu" };
-                    looker.ask(&format!("watch {} {at}", pid(whom))).map(|_| None)?
+                    let watch = format!("watch {} {}", pid(whom), looks.name());
+                    looker.ask(&watch).map(|_| None)?
                 }
                 Case::Bpftrace(whom, looks) => Some(Bpftrace::off_cpu(pid(whom), looks)?),
             };
             // Measuring programs takes time too: the clock is read without.
             let clock_ns = ask(&mut target)? / A_PAIR;
-            let programs_ns = {
-                let _statistics = Statistics::on()?;
-                let before = programs_ns(&mut looker)?;
-                ask(&mut target)?;
-                (programs_ns(&mut looker)? - before) / f64::from(BATCHES * ASKS) / A_PAIR
-            };
+            let programs_ns = programs_of_a_switch_ns(&mut looker, &mut target)?;
             let seen = looker.ask("detach")?;
             bpftrace.map_or(Ok(()), Bpftrace::detach)?;
             println!("round {round}, {name}: {clock_ns:.0} ns, of programs {programs_ns:.0} ns");
@@ -146,6 +154,14 @@ fn ask(target: &mut Conversation) -> Result<f64> {
         ask_ns.ok_or_else(|| Error::told(format!("the fixture answered {answer}")))
     });
     Ok(table::median(&batches.collect::<Result<Vec<f64>>>()?))
+}
+
+/// What all programs take of a switch with its wake-up, by the kernel's own measure.
+pub fn programs_of_a_switch_ns(looker: &mut Conversation, target: &mut Conversation) -> Result<f64> {
+    let _statistics = Statistics::on()?;
+    let before = programs_ns(looker)?;
+    ask(target)?;
+    Ok((programs_ns(looker)? - before) / f64::from(BATCHES * ASKS) / A_PAIR)
 }
 
 /// What all programs have taken by now.

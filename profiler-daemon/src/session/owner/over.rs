@@ -225,7 +225,7 @@ impl Owner {
         for Closed { pid, .. } in session.closed_to_owner() {
             session.lose_timelines(pid);
         }
-        session.end_buckets(&running.engine, monotonic_ns(), Some(&ending));
+        session.end_buckets(&running.engine, now_ns, Some(&ending));
         self.over.push(Over {
             session,
             ending,
@@ -372,6 +372,8 @@ impl Owner {
             self.take_last(detaching);
         }
         self.wait_for_names(monotonic_ns() + MAX_WAIT_NS);
+        // With the hits that were dropped.
+        self.take_named();
         let all = std::mem::take(&mut self.over);
         self.finish(all);
         if let Some(running) = &mut self.running {
