@@ -11,7 +11,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use crate::{
@@ -94,8 +94,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 /// What CI runs: every target over its corpus and a little further. One that fails does not keep others from running.
-pub fn short() -> Result<()> {
-    let folder = build()?;
+pub fn short(building: Building) -> Result<()> {
+    let folder = building.end()?;
     at_once::map(&TARGETS, |&(name, length_max)| {
         Target::new(&folder, name, length_max).feed(SHORT_S)
     })
@@ -105,16 +105,49 @@ pub fn short() -> Result<()> {
 
 /// Builds the targets; returns the folder of the executables.
 fn build() -> Result<PathBuf> {
-    let target = target_folder();
-    let mut command = sh::cargo();
+    sh::run(&mut build_by(sh::cargo()))?;
+    Ok(built_folder())
+}
+
+/// A build of the targets beside something else, which has the CPUs first.
+pub struct Building {
+    command: Command,
+    child: Child,
+}
+
+impl Building {
+    /// Begins it.
+    pub fn begin() -> Result<Self> {
+        // Threads of this policy run where no other would (sched(7), SCHED_IDLE).
+        let mut idle = Command::new("chrt");
+        idle.args(["--idle", "0"]);
+        let mut command = build_by(sh::cargo_under(idle));
+        // Its lines would be amid those of others.
+        let child = sh::begin(command.arg("--quiet"))?;
+        Ok(Self { command, child })
+    }
+
+    /// Waits for its end; returns the folder of the executables.
+    fn end(mut self) -> Result<PathBuf> {
+        sh::end(&self.command, &mut self.child)?;
+        Ok(built_folder())
+    }
+}
+
+/// Adds to `cargo` that it builds the targets.
+fn build_by(mut command: Command) -> Command {
     command
         .args(["build", "--release", "--locked", "--bins", "--target", PLATFORM])
         .args(["--manifest-path", "fuzz/Cargo.toml", "--target-dir"])
-        .arg(&target)
+        .arg(target_folder())
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", FLAGS);
-    sh::run(&mut command)?;
-    Ok(target.join(PLATFORM).join("release"))
+    command
+}
+
+/// Where the executables are once they are built.
+fn built_folder() -> PathBuf {
+    target_folder().join(PLATFORM).join("release")
 }
 
 /// Apart from everything else's: other flags would build all of it anew.

@@ -2,9 +2,10 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use crate::{
@@ -17,8 +18,19 @@ const DETAIL_BYTES: usize = 4096;
 
 /// Runs a program with our own input and output.
 pub fn run(command: &mut Command) -> Result<()> {
+    let mut child = begin(command)?;
+    end(command, &mut child)
+}
+
+/// Starts a program with our own input and output, to go on beside other things.
+pub fn begin(command: &mut Command) -> Result<Child> {
     echo(command);
-    let status = command.status().map_err(|source| start_error(command, source))?;
+    command.spawn().map_err(|source| start_error(command, source))
+}
+
+/// Waits for its end.
+pub fn end(command: &Command, child: &mut Child) -> Result<()> {
+    let status = child.wait().map_err(|source| start_error(command, source))?;
     if status.success() {
         Ok(())
     } else {
@@ -98,7 +110,20 @@ pub fn tee(command: &mut Command, prefix: &str, mut read: impl FnMut(&str)) -> R
 ///
 /// Left in place, the outer package's variables would reach build scripts and make them run again.
 pub fn cargo() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    in_workspace(Command::new(cargo_program()))
+}
+
+/// The same, started by another program, which takes a command line as its last arguments.
+pub fn cargo_under(mut starter: Command) -> Command {
+    starter.arg(cargo_program());
+    in_workspace(starter)
+}
+
+fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn in_workspace(mut command: Command) -> Command {
     command.current_dir(workspace::root());
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();

@@ -66,6 +66,8 @@ fn run(selection: &Selection, report: &mut Report) {
     if !selection.units.is_nothing() {
         report.step("unit and property tests", || suites::units(&selection.units));
     }
+    // The next tests wait for most of their time.
+    let targets = selection.fuzz.then(fuzz::Building::begin);
     if !selection.privileged.is_nothing() {
         let object = object.as_deref().filter(|_| selection.object);
         let mut privileged = None;
@@ -91,8 +93,8 @@ fn run(selection: &Selection, report: &mut Report) {
             |kernel, first| suites::machine_again(kernel, &machines, first),
         );
     }
-    if selection.fuzz {
-        report.step("fuzz", || Outcome::of_check(fuzz::short()));
+    if let Some(targets) = targets {
+        report.step("fuzz", || Outcome::of_check(targets.and_then(fuzz::short)));
     }
     if selection.rust {
         report.step("docs", || {
