@@ -31,6 +31,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 /// At least so much for each of its processes: however many there are, looking takes a small part of the time.
 const PER_PROCESS: Duration = Duration::from_millis(2);
 
+/// A process that runs another program is looked at again so soon: some run one for a moment, and then their own again.
+const DOUBT: Duration = Duration::from_millis(50);
+
 /// The same after a look that failed to wait for ends.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
@@ -106,14 +109,8 @@ impl Attendance {
     /// Watches processes from now on.
     pub fn watch(&self, processes: &[Arc<Process>]) -> Seen {
         let seen = Seen::default();
-        let members = processes.iter().map(|process| Member {
-            process: Arc::clone(process),
-            is_there: true,
-            has_ended: false,
-            is_waited_for: false,
-        });
         let group = Group {
-            members: members.collect(),
+            members: processes.iter().map(Member::of).collect(),
             news: Arc::downgrade(&seen.0),
             due: Instant::now(),
         };
@@ -130,22 +127,50 @@ struct Member {
     process: Arc<Process>,
     /// As it was told last.
     is_there: bool,
+    /// At the last look it ran another program, which is not told yet.
+    is_doubted: bool,
     has_ended: bool,
     /// The kernel tells of its end.
     is_waited_for: bool,
 }
 
 impl Member {
+    fn of(process: &Arc<Process>) -> Self {
+        Self {
+            process: Arc::clone(process),
+            is_there: true,
+            is_doubted: false,
+            has_ended: false,
+            is_waited_for: false,
+        }
+    }
+
     /// Looks what has become of it; whether that is news.
     fn look(&mut self) -> bool {
         if self.has_ended {
             return false;
         }
         // Where the kernel tells of its end, it is asked once that was told.
-        self.has_ended = !self.is_waited_for && !self.process.is_alive();
+        if !self.is_waited_for && !self.process.is_alive() {
+            return self.end();
+        }
+        self.note_program(self.process.runs_another_file())
+    }
+
+    /// Notes whether it runs another program; whether that is news.
+    fn note_program(&mut self, is_another: bool) -> bool {
+        let was_doubted = std::mem::replace(&mut self.is_doubted, is_another && self.is_there);
         let was_there = self.is_there;
-        self.is_there = !self.has_ended && !self.process.runs_another_file();
+        if !is_another || was_doubted {
+            (self.is_there, self.is_doubted) = (!is_another, false);
+        }
         self.is_there != was_there
+    }
+
+    /// Notes that it has ended; whether that is news.
+    fn end(&mut self) -> bool {
+        self.has_ended = true;
+        std::mem::replace(&mut self.is_there, false)
     }
 }
 
@@ -167,7 +192,13 @@ impl Group {
                 news.tell(member.process.pid(), member.is_there);
             }
         }
-        self.due = Instant::now() + between_looks(self.members.len());
+        let is_any_doubted = self.members.iter().any(|member| member.is_doubted);
+        let pause = if is_any_doubted {
+            DOUBT
+        } else {
+            between_looks(self.members.len())
+        };
+        self.due = Instant::now() + pause;
     }
 }
 
@@ -274,8 +305,8 @@ impl Watch {
         };
         // It is told once.
         let _ = epoll::delete(&self.ends, &*member.process);
-        (member.has_ended, member.is_waited_for) = (true, false);
-        if std::mem::replace(&mut member.is_there, false)
+        member.is_waited_for = false;
+        if member.end()
             && let Some(news) = group.news.upgrade()
         {
             news.tell(member.process.pid(), false);
@@ -372,6 +403,30 @@ mod tests {
             assert!(Instant::now() < until, "it is held");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_process_that_runs_another_program_for_a_moment_stays() {
+        let child = shell();
+        let mut member = Member::of(&open(&child));
+        let told =
+            |member: &mut Member, is_another| member.note_program(is_another).then_some(member.is_there);
+        for (is_another, expected) in [
+            (false, None),
+            (true, None),
+            (false, None),
+            (true, None),
+            (true, Some(false)),
+            (true, None),
+            (false, Some(true)),
+            (true, None),
+        ] {
+            assert_eq!(told(&mut member, is_another), expected);
+        }
+        let mut child = child;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(member.look() && !member.is_there && !member.look());
     }
 
     #[test]

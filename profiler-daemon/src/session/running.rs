@@ -31,7 +31,7 @@ use crate::{
 /// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;
 
-/// Time between ticks while somebody waits for that, or for what is recorded first.
+/// Time between ticks while somebody waits for that, at first, or for what is recorded first.
 const OPENING_TICK_NS: u64 = 5_000_000;
 
 /// So long after a session was made, what it records is looked for often: it takes two ticks to be shown.
@@ -139,6 +139,12 @@ impl Opening {
         }
     }
 
+    /// From one look whether it can be opened to the next: nobody waits much longer for that than for the tables.
+    fn tick_ns(&self, now_ns: u64) -> u64 {
+        let waited_ns = OPENING_NS.saturating_sub(self.until_ns.saturating_sub(now_ns));
+        (waited_ns / 16).clamp(OPENING_TICK_NS, TICK_NS)
+    }
+
     /// The same of a stream of a session.
     pub fn of_stream(mut self, session: SessionName) -> Self {
         self.stream_of = Some(session);
@@ -159,8 +165,9 @@ impl Running {
         for opening in opened {
             (opening.open)();
         }
-        if !self.opening.is_empty() {
-            self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
+        let ticks = self.opening.iter().map(|opening| opening.tick_ns(now_ns));
+        if let Some(tick_ns) = ticks.min() {
+            self.next_tick_ns = self.next_tick_ns.min(now_ns + tick_ns);
         }
     }
 

@@ -449,7 +449,7 @@ fn a_session_ends_by_the_process_that_left_last_and_not_by_one_before() {
     last.say("go");
     become_it(&mut last);
     let picture = service.until(&mut flame, |picture| picture.ended.is_some());
-    let reason = picture.ended.unwrap().reason;
+    let reason = picture.ended.clone().unwrap().reason;
     let expected = format!("process {} ", last.pid());
     assert!(
         reason.starts_with(&expected) && reason.ends_with("since it changed"),

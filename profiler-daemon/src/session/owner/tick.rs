@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// While tables of some processes are being made, those that have theirs begin to be sampled so often.
-const SETTLED_AGAIN_NS: u64 = 100_000_000;
+const SETTLED_AGAIN_NS: u64 = 500_000_000;
 
 /// Pictures are given out for so long at once.
 const SHOWN_NS: u64 = 10_000_000;
