@@ -13,6 +13,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, CWD, StatxFlags, makedev, statx},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
@@ -160,6 +161,19 @@ impl Process {
         };
         // Readable means ended. An interrupted poll says nothing: not ended as far as is known.
         !matches!(poll(&mut descriptors, Some(&now)), Ok(1..))
+    }
+
+    /// Whether it runs another file than when it was opened, as far as that can be seen; one that ran the same file again does not.
+    ///
+    /// No file system is waited for. `false` where the process is gone: ask [`Process::is_alive`] for that.
+    #[must_use]
+    pub fn runs_another_file(&self) -> bool {
+        let path = proc(self.pid, "exe");
+        let file = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+        file.is_ok_and(|file| {
+            let device = makedev(file.stx_dev_major, file.stx_dev_minor);
+            (device, file.stx_ino) != self.executable_file()
+        }) && self.is_alive()
     }
 
     /// Whether it has exec'd since it was opened, be it the same file again.

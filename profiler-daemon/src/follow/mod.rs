@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `following` | the thread, and the way to it |
+//! | `rounds` | when the thread looks at a process again by itself |
 //! | `follower` | what the thread keeps: processes, and the tables that they share |
 //! | `files` | tables made of files, by build-id |
 //!
@@ -11,5 +12,6 @@
 mod files;
 mod follower;
 mod following;
+mod rounds;
 
 pub use following::Following;

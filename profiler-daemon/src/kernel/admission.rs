@@ -1,16 +1,21 @@
 //! Which processes the programs may look at, and what those are now.
 
-use std::io;
+use std::{
+    collections::{BTreeMap, HashSet},
+    io,
+    os::fd::AsFd as _,
+};
 
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, MapData, MapError},
+    maps::{Array, HashMap, Map, MapData, MapError},
 };
 use profiler_common::admission::{Admission, Image, ProcessState, Rights};
 
 use super::{
     Engine, KernelError,
     ring::Reader,
+    syscall,
     tracepoints::{self, Place},
 };
 
@@ -31,6 +36,18 @@ const ENDED_BY: usize = REFUSED + 1;
 
 /// Where [`Admission::children`] is.
 const CHILDREN: usize = ENDED_BY + 1;
+
+/// More processes than these are read together: a call for each takes longer than one that goes through the whole map.
+const FEW: usize = 32;
+
+/// What the programs have counted of a process that they may look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AdmissionCounts {
+    /// Times that a program was at a thread of it which was not as it was admitted, since that was.
+    pub refusals: u64,
+    /// Processes that it has begun with a copy of its memory, since it was first admitted.
+    pub children: u64,
+}
 
 /// The map of them.
 const MAP: &str = "ADMISSIONS";
@@ -61,7 +78,8 @@ impl Engine {
         }
         // A row of each process in the map, whose size is bounded.
         let mut states = parse(&tracepoints::go_over(&mut self.ebpf, ITERATOR)?);
-        states.retain(|state| pids.contains(&state.tgid));
+        let asked: HashSet<&u32> = pids.iter().collect();
+        states.retain(|state| asked.contains(&state.tgid));
         Ok(states)
     }
 
@@ -71,24 +89,23 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses.
     pub fn admit(&mut self, state: &ProcessState, any_rights: bool) -> Result<(), KernelError> {
-        let any_rights = if any_rights { Admission::ANY_RIGHTS } else { 0 };
+        self.admit_all(std::slice::from_ref(state), any_rights)
+    }
+
+    /// The same of several processes.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; those before it are admitted then.
+    pub fn admit_all(&mut self, states: &[ProcessState], any_rights: bool) -> Result<(), KernelError> {
+        if states.is_empty() {
+            return Ok(());
+        }
         let mut admissions = admissions(&mut self.ebpf)?;
-        // It may be ending. Another process may have had its number before.
-        let [ended_by, children] = match admissions.get(&state.tgid, 0) {
-            Ok(known) if known[START] == state.image.start_ns => [known[ENDED_BY], known[CHILDREN]],
-            Ok(_) | Err(MapError::KeyNotFound) => [0; 2],
-            Err(error) => return Err(error.into()),
-        };
-        let admission = Admission {
-            image: state.image,
-            rights: state.rights,
-            flags: Admission::OPEN | any_rights,
-            refused: 0,
-            ended_by,
-            children,
-        };
-        admissions.insert(state.tgid, words(&admission), 0)?;
-        self.forget_remembered()
+        let admitted = states
+            .iter()
+            .try_for_each(|state| admit(&mut admissions, state, any_rights));
+        self.forget_remembered()?;
+        admitted
     }
 
     /// Lets the programs look at processes whatever rights those have, as root may.
@@ -96,24 +113,28 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses.
     pub fn admit_any(&mut self, pids: &[u32]) -> Result<(), KernelError> {
-        for state in self.look_at(pids)? {
-            self.admit(&state, true)?;
-        }
-        Ok(())
+        let states = self.look_at(pids)?;
+        self.admit_all(&states, true)
     }
 
-    /// Lets the programs look at a process no more.
+    /// Lets the programs look at processes no more.
     ///
     /// # Errors
-    /// Where the kernel refuses.
-    pub fn dismiss(&mut self, pid: u32) -> Result<(), KernelError> {
-        match admissions(&mut self.ebpf)?.remove(&pid) {
-            Err(MapError::KeyNotFound) => Ok(()),
-            removed => {
-                removed?;
-                self.forget_remembered()
+    /// Where the kernel refuses one; the others are not looked at any more then.
+    pub fn dismiss(&mut self, pids: &[u32]) -> Result<(), KernelError> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let mut admissions = admissions(&mut self.ebpf)?;
+        let mut dismissed = Ok(());
+        for pid in pids {
+            match admissions.remove(pid) {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(error) => dismissed = Err(error.into()),
             }
         }
+        self.forget_remembered()?;
+        dismissed
     }
 
     /// Has each thread asked again that keeps whether it is admitted. To be called behind each change of an admission.
@@ -124,17 +145,39 @@ impl Engine {
         Ok(changes.set(0, now, 0)?)
     }
 
-    /// Times that a program was at a thread of a process which was not as it was admitted, since that was; 0 of a process that is
-    /// not known.
+    /// What the programs have counted of processes, by their numbers; of one that they may not look at, nothing.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn refusals(&mut self, pid: u32) -> Result<u64, KernelError> {
-        match admissions(&mut self.ebpf)?.get(&pid, 0) {
-            Ok(words) => Ok(words[REFUSED]),
-            Err(MapError::KeyNotFound) => Ok(0),
-            Err(error) => Err(error.into()),
+    pub fn counted_of(&self, pids: &[u32]) -> Result<BTreeMap<u32, AdmissionCounts>, KernelError> {
+        let data = match self.ebpf.map(MAP) {
+            Some(Map::HashMap(data)) => data,
+            _ => return Err(KernelError::Missing(MAP)),
+        };
+        if pids.len() > FEW {
+            match syscall::elements(data.fd().as_fd()) {
+                Ok(elements) => {
+                    let all: BTreeMap<u32, Words> = elements
+                        .iter()
+                        .map(|element| (element.pid, element.words))
+                        .collect();
+                    let known = pids.iter().filter_map(|pid| Some((*pid, all.get(pid)?)));
+                    return Ok(known.map(|(pid, words)| (pid, counts(words))).collect());
+                }
+                Err(error) => tracing::debug!(%error, "processes are asked for one by one"),
+            }
         }
+        let map = self.ebpf.map(MAP).ok_or(KernelError::Missing(MAP))?;
+        let admissions: HashMap<&MapData, u32, Words> = map.try_into()?;
+        let mut known = BTreeMap::new();
+        for pid in pids {
+            match admissions.get(pid, 0) {
+                Ok(words) => _ = known.insert(*pid, counts(&words)),
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(known)
     }
 
     /// The signal that ended a process which the programs may look at; `None` of one that runs, has exited, or is not known.
@@ -148,24 +191,38 @@ impl Engine {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// Processes that one which the programs may look at has begun with a copy of its memory, since it was first admitted; 0 of one
-    /// that is not known.
-    ///
-    /// # Errors
-    /// Where the kernel refuses.
-    pub fn children(&self, pid: u32) -> Result<u64, KernelError> {
-        let map = self.ebpf.map(MAP).ok_or(KernelError::Missing(MAP))?;
-        let admissions: HashMap<&MapData, u32, Words> = map.try_into()?;
-        match admissions.get(&pid, 0) {
-            Ok(words) => Ok(words[CHILDREN]),
-            Err(MapError::KeyNotFound) => Ok(0),
-            Err(error) => Err(error.into()),
-        }
+fn admit(admissions: &mut Admissions<'_>, state: &ProcessState, any_rights: bool) -> Result<(), KernelError> {
+    let any_rights = if any_rights { Admission::ANY_RIGHTS } else { 0 };
+    // It may be ending. Another process may have had its number before.
+    let [ended_by, children] = match admissions.get(&state.tgid, 0) {
+        Ok(known) if known[START] == state.image.start_ns => [known[ENDED_BY], known[CHILDREN]],
+        Ok(_) | Err(MapError::KeyNotFound) => [0; 2],
+        Err(error) => return Err(error.into()),
+    };
+    let admission = Admission {
+        image: state.image,
+        rights: state.rights,
+        flags: Admission::OPEN | any_rights,
+        refused: 0,
+        ended_by,
+        children,
+    };
+    Ok(admissions.insert(state.tgid, words(&admission), 0)?)
+}
+
+fn counts(words: &Words) -> AdmissionCounts {
+    AdmissionCounts {
+        refusals: words[REFUSED],
+        children: words[CHILDREN],
     }
 }
 
-fn admissions(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, u32, Words>, KernelError> {
+/// The map of all of them.
+type Admissions<'a> = HashMap<&'a mut MapData, u32, Words>;
+
+fn admissions(ebpf: &mut Ebpf) -> Result<Admissions<'_>, KernelError> {
     let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
     Ok(map.try_into()?)
 }

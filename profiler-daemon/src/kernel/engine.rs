@@ -12,7 +12,7 @@ use aya::{
 };
 use profiler_common::{
     counter::Counter,
-    limits::{MAX_PROBES, MAX_SITES, RING_BYTES},
+    limits::{MAX_PROBES, MAX_SITES, RING_BYTES, TARGET_WORDS},
     probe::ProbeId,
     settings::Sampling,
 };
@@ -29,7 +29,7 @@ use super::{
     leaving::Leaving,
     multi::MultiPrograms,
     object,
-    off_cpu::{self, Interval, StillOff},
+    off_cpu::{self, Interval, StillOff, TargetBits},
     ring::HitStacks,
     sampled_events::{self, EventMaps},
     sampler::{self, Sampler},
@@ -40,6 +40,9 @@ use super::{
     unwind_maps::UnwindMaps,
     watched_calls::WatchedCalls,
 };
+
+/// What is taken of a process: `profiler_common::settings::Sampling`, field by field.
+type TargetWords = [u64; 3];
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -210,6 +213,9 @@ pub struct Engine {
     pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
+    /// What the programs take of whom, as their map has it.
+    targets: BTreeMap<u32, TargetWords>,
+    target_bits: TargetBits,
     /// While intervals off the CPU are recorded.
     scheduler: Option<Watch>,
     /// While system calls are counted.
@@ -297,6 +303,8 @@ impl Engine {
                 long_nops: kernel_release() >= LONG_NOPS,
             },
             sampler: None,
+            targets: BTreeMap::new(),
+            target_bits: [0; TARGET_WORDS as usize],
             scheduler: None,
             calls: None,
             costs: Default::default(),
@@ -461,23 +469,37 @@ impl Engine {
         if let Some(watch) = self.scheduler.take() {
             watch.stop(&mut self.ebpf);
         }
-        let mut known = self.targets()?;
-        let targets: Vec<(u32, [u64; 3])> = known.iter().collect::<Result<_, _>>()?;
         let of_calls = Times {
             calls: Some(u32::MAX),
             call_records: true,
             ..Times::default()
         };
-        for (pid, [weight_ns, interrupt_ns, flags]) in targets {
-            known.insert(pid, [weight_ns, interrupt_ns, flags & of_calls.flags()], 0)?;
-        }
-        Ok(())
+        let paused = self.targets.iter().map(|(pid, words)| {
+            let [weight_ns, interrupt_ns, flags] = *words;
+            (*pid, [weight_ns, interrupt_ns, flags & of_calls.flags()])
+        });
+        let paused = paused.collect();
+        self.put_targets(&paused).map(|_| ())
     }
 
-    fn targets(&mut self) -> Result<HashMap<&mut MapData, u32, [u64; 3]>, KernelError> {
+    /// Has the programs sample these processes and no others, and changes what is not so; gives those that were taken out.
+    fn put_targets(&mut self, wanted: &BTreeMap<u32, TargetWords>) -> Result<Vec<u32>, KernelError> {
         const MAP: &str = "TARGETS";
         let map = self.ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
-        Ok(map.try_into()?)
+        let mut known: HashMap<&mut MapData, u32, TargetWords> = map.try_into()?;
+        let gone = self.targets.keys().filter(|pid| !wanted.contains_key(pid));
+        let gone: Vec<u32> = gone.copied().collect();
+        for pid in &gone {
+            known.remove(pid)?;
+            self.targets.remove(pid);
+        }
+        for (pid, words) in wanted {
+            if self.targets.get(pid) != Some(words) {
+                known.insert(pid, words, 0)?;
+                self.targets.insert(*pid, *words);
+            }
+        }
+        Ok(gone)
     }
 
     /// Samples of the clocks that may be taken in a second; 0 while these stand still.
@@ -500,27 +522,20 @@ impl Engine {
         Ok(self.interrupt_ns.unwrap_or(0))
     }
 
-    /// `tick` is of `profiler_common::settings::Sampling`, field by field.
     fn set_targets(
         &mut self,
         targets: &[(u32, Times)],
         [weight_ns, interrupt_ns]: [u64; 2],
     ) -> Result<(), KernelError> {
-        let mut known = self.targets()?;
-        let before: Vec<u32> = known.keys().collect::<Result<_, _>>()?;
-        let is_target = |pid: &u32| targets.iter().any(|(other, _)| other == pid);
-        let gone: Vec<u32> = before.into_iter().filter(|pid| !is_target(pid)).collect();
-        for pid in &gone {
-            known.remove(pid)?;
-        }
-        for (pid, times) in targets {
-            known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
-        }
-        let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        let words = |times: &Times| [weight_ns, interrupt_ns, times.flags()];
+        let wanted: BTreeMap<u32, TargetWords> =
+            targets.iter().map(|(pid, times)| (*pid, words(times))).collect();
+        let gone = self.put_targets(&wanted)?;
         let asks_wakers = targets.iter().filter(|(_, times)| times.wakers);
-        let asks_wakers: Vec<u32> = asks_wakers.map(|(pid, _)| *pid).collect();
+        let asks_wakers: BTreeSet<u32> = asks_wakers.map(|(pid, _)| *pid).collect();
         off_cpu::keep_presences(&mut self.ebpf, &asks_wakers)?;
-        off_cpu::set_target_bits(&mut self.ebpf, &pids)?;
+        let pids: BTreeSet<u32> = wanted.into_keys().collect();
+        off_cpu::set_target_bits(&mut self.ebpf, &mut self.target_bits, &pids)?;
         if !gone.is_empty() {
             // They will not be seen to come back.
             off_cpu::keep_threads(&mut self.ebpf, &pids)?;
@@ -536,7 +551,7 @@ impl Engine {
         if self.scheduler.is_none() {
             Watch::load(&mut self.ebpf, &off_cpu::PROGRAMS)?;
             // Those that were off the CPU when the scheduler was last watched.
-            off_cpu::keep_threads(&mut self.ebpf, &[])?;
+            off_cpu::keep_threads(&mut self.ebpf, &BTreeSet::new())?;
             off_cpu::forget_presences(&mut self.ebpf)?;
             self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
         }

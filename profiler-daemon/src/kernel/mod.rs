@@ -68,6 +68,7 @@ mod unended;
 mod unwind_maps;
 mod watched_calls;
 
+pub use admission::AdmissionCounts;
 pub use allocations::{Allocated, AllocationWatch, Allocations, AllocatorSpec};
 pub use attach::{Attachment, Ends, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use btf::{Btf, Parameter};

@@ -2,7 +2,11 @@
 //!
 //! See `docs/internals/off-cpu.md` for how time off the CPU is seen.
 
-use std::{collections::HashMap, num::NonZeroU64, ops::BitOr as _, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroU64,
+    sync::Arc,
+};
 
 use aya::{Ebpf, maps::MapData};
 use profiler_aggregate::ThreadId;
@@ -287,27 +291,40 @@ pub(super) const PLACES: [Place; 2] = [
     ("off_cpu_wake", "sched_waking"),
 ];
 
+/// Bits of the processes that are sampled, as the programs have them.
+pub(super) type TargetBits = [u64; TARGET_WORDS as usize];
+
 /// Says whose threads are looked at: see [`target_bit`].
-pub(super) fn set_target_bits(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+pub(super) fn set_target_bits(
+    ebpf: &mut Ebpf,
+    known: &mut TargetBits,
+    pids: &BTreeSet<u32>,
+) -> Result<(), KernelError> {
     const MAP: &str = "TARGET_BITS";
     let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
     let mut words: aya::maps::Array<&mut MapData, u64> = map.try_into()?;
-    for number in 0..TARGET_WORDS {
-        let bits = pids.iter().map(|pid| target_bit(*pid));
-        let own = bits.filter(|(word, _)| *word == number).map(|(_, bit)| bit);
-        words.set(number, own.fold(0, u64::bitor), 0)?;
+    let mut bits: TargetBits = [0; TARGET_WORDS as usize];
+    for pid in pids {
+        let (word, bit) = target_bit(*pid);
+        bits[word as usize] |= bit;
+    }
+    for ((number, own), known) in (0..TARGET_WORDS).zip(bits).zip(known) {
+        if own != *known {
+            words.set(number, own, 0)?;
+            *known = own;
+        }
     }
     Ok(())
 }
 
 /// Keeps of these processes whether threads are on CPUs, and of no others; those that it is kept of already go on.
-pub(super) fn keep_presences(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+pub(super) fn keep_presences(ebpf: &mut Ebpf, pids: &BTreeSet<u32>) -> Result<(), KernelError> {
     let mut kept = presences(ebpf)?;
-    let before: Vec<u32> = kept.keys().collect::<Result<_, _>>()?;
-    for gone in before.iter().filter(|pid| !pids.contains(pid)) {
+    let before: BTreeSet<u32> = kept.keys().collect::<Result<_, _>>()?;
+    for gone in before.difference(pids) {
         kept.remove(gone)?;
     }
-    for new in pids.iter().filter(|pid| !before.contains(pid)) {
+    for new in pids.difference(&before) {
         kept.insert(new, [0; PRESENCE_WORDS], 0)?;
     }
     Ok(())
@@ -352,7 +369,7 @@ fn threads(ebpf: &mut Ebpf) -> Result<Threads<'_>, KernelError> {
 }
 
 /// Forgets who is off the CPU, but for threads of these processes.
-pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &BTreeSet<u32>) -> Result<(), KernelError> {
     let mut threads = threads(ebpf)?;
     let known: Vec<(u32, [u64; WORDS])> = threads.iter().collect::<Result<_, _>>()?;
     for (thread, words) in known {

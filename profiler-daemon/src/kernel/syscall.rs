@@ -10,6 +10,7 @@ use aya_obj::generated::bpf_insn;
 
 const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_BTF_LOAD: libc::c_long = 18;
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
@@ -162,6 +163,49 @@ pub fn set_inner_maps(outer: BorrowedFd<'_>, first: u32, inner: &[BorrowedFd<'_>
         ..Batch::default()
     };
     call(BPF_MAP_UPDATE_BATCH, &mut attributes).map(|_| ())
+}
+
+/// Elements of a map that are read by one call.
+const READ_AT_ONCE: usize = 1024;
+
+/// An element of a map whose keys are numbers of processes.
+#[derive(Clone, Copy)]
+pub struct Element<const WORDS: usize> {
+    pub pid: u32,
+    pub words: [u64; WORDS],
+}
+
+/// All elements of a hash map of processes, by a few calls. One that is put in or taken out meanwhile may be among them or not.
+pub fn elements<const WORDS: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<Element<WORDS>>> {
+    let mut read = Vec::new();
+    let (mut pids, mut values) = ([0_u32; READ_AT_ONCE], vec![[0_u64; WORDS]; READ_AT_ONCE]);
+    let mut place: Option<u32> = None;
+    loop {
+        let mut next = 0_u32;
+        let mut attributes = Batch {
+            from: place.as_ref().map_or(0, |place| std::ptr::from_ref(place) as u64),
+            to: &raw mut next as u64,
+            keys: pids.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: u32::try_from(READ_AT_ONCE).unwrap_or(u32::MAX),
+            map_fd: u32::try_from(map.as_raw_fd()).unwrap_or(u32::MAX),
+            ..Batch::default()
+        };
+        let is_last = match call(BPF_MAP_LOOKUP_BATCH, &mut attributes) {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+        };
+        let elements = pids.iter().zip(&values).take(attributes.count as usize);
+        read.extend(elements.map(|(pid, words)| Element {
+            pid: *pid,
+            words: *words,
+        }));
+        if is_last {
+            return Ok(read);
+        }
+        place = Some(next);
+    }
 }
 
 /// Loads type information, in the kernel's format.

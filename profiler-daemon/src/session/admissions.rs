@@ -4,7 +4,7 @@
 //! A process is looked at by all who may, or by nobody: the programs know one answer for each. It closes by itself, as they
 //! compare before they read anything, and opens again once everybody who looks at it has been asked about anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_common::{
     admission::{ProcessState, Rights},
@@ -27,12 +27,17 @@ use crate::kernel::{Engine, KernelError};
 /// Meanwhile the programs see nothing of it.
 const DOUBT_NS: u64 = 500_000_000;
 
+/// So often it is looked which processes somebody looks at, also where that has not changed.
+const SETTLE_AGAIN_NS: u64 = 10_000_000_000;
+
 /// Processes that the programs may look at.
 #[derive(Default)]
 pub struct Admissions {
     known: BTreeMap<u32, Known>,
     /// Processes that may be amid an exec, and since when.
     doubted: BTreeMap<u32, u64>,
+    /// When all that are known were last compared with those that somebody looks at; `None` where that may have changed since.
+    settled_ns: Option<u64>,
     /// [`Counter::AdmissionRefused`] when it was last looked at.
     refused: u64,
 }
@@ -91,13 +96,18 @@ impl Changed {
 }
 
 impl Admissions {
-    /// Lets the programs look at processes for a caller, too.
+    /// Lets the programs look at processes for a caller, too, as these were when they were looked at.
     ///
     /// # Errors
     /// Where the caller may not, or one of them is gone.
-    pub fn admit(&mut self, engine: &mut Engine, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
-        let states = engine.look_at(pids).map_err(|error| kernel_refusal(&error));
-        let admitted = states.and_then(|states| self.admit_all(engine, caller, pids, &states));
+    pub fn admit(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        pids: &[u32],
+        states: Vec<ProcessState>,
+    ) -> Result<(), SessionError> {
+        let admitted = self.admit_all(engine, caller, pids, &by_process(states));
         if admitted.is_err() {
             self.close(engine, pids);
         }
@@ -109,10 +119,11 @@ impl Admissions {
         engine: &mut Engine,
         caller: Caller,
         pids: &[u32],
-        states: &[ProcessState],
+        states: &BTreeMap<u32, ProcessState>,
     ) -> Result<(), SessionError> {
+        let (mut of_root, mut of_all) = (Vec::new(), Vec::new());
         for pid in pids {
-            let Some(state) = states.iter().find(|state| state.tgid == *pid) else {
+            let Some(state) = states.get(pid) else {
                 return Err(target_refusal(&TargetError::Ended(*pid)));
             };
             authorize(caller, *pid, &Standing::from(state))?;
@@ -126,10 +137,12 @@ impl Admissions {
             if others.is_some_and(|known| known.any_rights == any_rights) {
                 continue;
             }
-            self.open(engine, *state, any_rights)
-                .map_err(|error| kernel_refusal(&error))?;
+            let opened = if any_rights { &mut of_root } else { &mut of_all };
+            opened.push(*state);
         }
-        Ok(())
+        self.open_all(engine, &of_root, true)
+            .and_then(|()| self.open_all(engine, &of_all, false))
+            .map_err(|error| kernel_refusal(&error))
     }
 
     /// Lets the programs look at a process as it is now.
@@ -142,13 +155,25 @@ impl Admissions {
         state: ProcessState,
         any_rights: bool,
     ) -> Result<(), KernelError> {
-        engine.admit(&state, any_rights)?;
-        let known = Known {
-            state,
-            any_rights,
-            missed: 0,
-        };
-        self.known.insert(state.tgid, known);
+        self.open_all(engine, &[state], any_rights)
+    }
+
+    fn open_all(
+        &mut self,
+        engine: &mut Engine,
+        states: &[ProcessState],
+        any_rights: bool,
+    ) -> Result<(), KernelError> {
+        self.unsettle();
+        engine.admit_all(states, any_rights)?;
+        for state in states {
+            let known = Known {
+                state: *state,
+                any_rights,
+                missed: 0,
+            };
+            self.known.insert(state.tgid, known);
+        }
         Ok(())
     }
 
@@ -156,27 +181,31 @@ impl Admissions {
     /// them since.
     pub fn changed(&mut self, engine: &mut Engine, asked: &[u32]) -> Result<Vec<Changed>, KernelError> {
         let refused = engine.counter(Counter::AdmissionRefused);
-        let doubted: Vec<u32> = self.doubted.keys().copied().collect();
-        let is_asked = |pid: &u32| asked.contains(pid) || doubted.contains(pid);
-        if refused == self.refused && !self.known.keys().any(is_asked) {
+        let is_known = |pid: &&u32| self.known.contains_key(pid);
+        let asked: BTreeSet<u32> = (asked.iter().chain(self.doubted.keys()).filter(is_known))
+            .copied()
+            .collect();
+        if refused == self.refused && asked.is_empty() {
             return Ok(Vec::new());
         }
+        let known: Vec<u32> = self.known.keys().copied().collect();
+        let counted = engine.counted_of(&known)?;
         let mut changed = Vec::new();
         for (pid, known) in &self.known {
-            let missed = engine.refusals(*pid)?;
-            if missed > known.missed || is_asked(pid) {
+            let missed = counted.get(pid).copied().unwrap_or_default().refusals;
+            if missed > known.missed || asked.contains(pid) {
                 changed.push((*pid, known.state, missed));
             }
         }
         let pids: Vec<u32> = changed.iter().map(|(pid, ..)| *pid).collect();
-        let states = engine.look_at(&pids)?;
+        let states = by_process(engine.look_at(&pids)?);
         // Where something fails above, it is looked at again.
         self.refused = refused;
         let changed = changed.into_iter().filter_map(|(pid, before, all_missed)| {
             let known = self.known.get_mut(&pid)?;
             let missed = all_missed.saturating_sub(known.missed);
             known.missed = all_missed;
-            let state = states.iter().find(|now| now.tgid == pid);
+            let state = states.get(&pid);
             let now = state.filter(|now| now.image.start_ns == before.image.start_ns);
             let changed = Changed {
                 pid,
@@ -191,8 +220,8 @@ impl Admissions {
         });
         let changed: Vec<Changed> = changed.collect();
         // The others are as they were before.
-        self.doubted
-            .retain(|pid, _| changed.iter().any(|change| change.pid == *pid));
+        let pids: BTreeSet<u32> = changed.iter().map(|change| change.pid).collect();
+        self.doubted.retain(|pid, _| pids.contains(pid));
         Ok(changed)
     }
 
@@ -236,8 +265,20 @@ impl Admissions {
         is_doubted
     }
 
+    /// Somebody looks at a process no more, or is about to look at one.
+    pub fn unsettle(&mut self) {
+        self.settled_ns = None;
+    }
+
+    /// Whether processes may be admitted that nobody looks at, or that was not asked for long.
+    pub fn may_be_too_many(&self, now_ns: u64) -> bool {
+        let is_settled = |settled_ns| now_ns.saturating_sub(settled_ns) < SETTLE_AGAIN_NS;
+        !self.settled_ns.is_some_and(is_settled)
+    }
+
     /// Lets the programs look at no other processes than these.
-    pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool) {
+    pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool, now_ns: u64) {
+        self.settled_ns = Some(now_ns);
         let over: Vec<u32> = self
             .known
             .keys()
@@ -253,13 +294,15 @@ impl Admissions {
 
     /// Closes processes that are not known.
     fn close(&self, engine: &mut Engine, pids: &[u32]) {
-        for pid in pids.iter().filter(|pid| !self.known.contains_key(pid)) {
-            if *pid == std::process::id() {
-                continue;
-            }
-            if let Err(error) = engine.dismiss(*pid) {
-                tracing::error!(%error, pid, "a process that nobody looks at stays admitted");
-            }
+        let own = std::process::id();
+        let is_over = |pid: &u32| *pid != own && !self.known.contains_key(pid);
+        let over: Vec<u32> = pids.iter().copied().filter(is_over).collect();
+        if let Err(error) = engine.dismiss(&over) {
+            tracing::error!(%error, pids = ?over, "a process that nobody looks at stays admitted");
         }
     }
+}
+
+fn by_process(states: Vec<ProcessState>) -> BTreeMap<u32, ProcessState> {
+    states.into_iter().map(|state| (state.tgid, state)).collect()
 }

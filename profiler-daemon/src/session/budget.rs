@@ -168,6 +168,12 @@ impl Budget {
     ) -> Option<Excess> {
         let is_new = now_ns < self.new_until_ns;
         self.next_ns = now_ns + if is_new { FIRST_LOOK_NS } else { LOOK_NS };
+        if probed.is_empty() {
+            // Nothing costs anything: nobody has to know the target's CPU time.
+            self.looks.clear();
+            self.taken = None;
+            return None;
+        }
         while self
             .looks
             .get(1)

@@ -670,7 +670,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where there is no such session.
-    pub(crate) async fn departures(&self, caller: Caller, name: String) -> Result<Departures, SessionError> {
+    pub async fn departures(&self, caller: Caller, name: String) -> Result<Departures, SessionError> {
         self.ask(caller, |reply| Command::Departures { caller, name, reply })
             .await
     }

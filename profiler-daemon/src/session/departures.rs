@@ -5,12 +5,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Time between looks at which processes of a session have left.
-const BETWEEN_LOOKS_NS: u64 = 200_000_000;
-
-/// At least so much for each of its processes: however many there are, looking takes a small part of the time.
-const PER_PROCESS_NS: u64 = 2_000_000;
-
 /// What has a process leave a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DepartureCause {
@@ -86,8 +80,6 @@ pub struct Departed {
     pids: HashSet<u32>,
     /// How many there were when the session began.
     of: usize,
-    /// When is looked next.
-    due_ns: u64,
     told: Departures,
 }
 
@@ -103,16 +95,6 @@ impl Departed {
     /// Whether a process has left.
     pub fn has(&self, pid: u32) -> bool {
         self.pids.contains(&pid)
-    }
-
-    /// Whether it is time to look which have left; if so, it is not for a while.
-    pub fn take_turn(&mut self, now_ns: u64) -> bool {
-        let is_due = now_ns >= self.due_ns;
-        if is_due {
-            let for_all_ns = PER_PROCESS_NS.saturating_mul(self.of as u64);
-            self.due_ns = now_ns.saturating_add(BETWEEN_LOOKS_NS.max(for_all_ns));
-        }
-        is_due
     }
 
     /// Notes that a process left, where that is not known.
@@ -157,12 +139,5 @@ mod tests {
         assert_eq!((eight.pid, eight.left, eight.of), (8, 1, 3));
         assert!(departed.has(8) && !departed.has(9));
         assert!(told.behind(2).is_empty() && told.behind(9).is_empty());
-    }
-
-    #[test]
-    fn it_is_looked_at_once_in_a_while() {
-        let mut departed = Departed::of(2);
-        let looks = (0..10).filter(|tick| departed.take_turn(tick * 50_000_000));
-        assert_eq!(looks.collect::<Vec<_>>(), [0, 4, 8]);
     }
 }

@@ -30,6 +30,7 @@
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
 //! | `ending` | why a session ended |
 //! | `departures` | which of its processes have left it |
+//! | `attendance` | the thread that sees which processes are still there |
 //! | `division` | what the steps of a scope ask of durations |
 //! | `records` | what flame graphs and latency are made of, for those who keep it |
 //! | `recorded_calls` | system calls on their way there |
@@ -62,6 +63,7 @@
 //! | `cost` | what the daemon costs |
 
 mod admissions;
+mod attendance;
 mod authorize;
 mod backlog;
 mod budget;
@@ -145,7 +147,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
-pub(crate) use departures::{Departure, DepartureCause, Departures};
+pub use departures::{Departure, DepartureCause, Departures, Leaving};
 pub(crate) use division::predicates;
 pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};

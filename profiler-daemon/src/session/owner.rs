@@ -30,6 +30,7 @@ use profiler_debug_files::SideLoaded;
 use super::{
     Config,
     admissions::Admissions,
+    attendance::Attendance,
     backlog::Backlogs,
     calibrate::HitCosts,
     command::{Caller, Command, Reply},
@@ -350,6 +351,7 @@ impl Owner {
                 .take_unwind_maps()
                 .ok_or_else(|| SessionError::new(Reason::Kernel, "the unwind tables are taken"))?;
             let following = Following::start(maps, folder).map_err(no_thread)?;
+            let attendance = Attendance::start().map_err(no_thread)?;
             let now_ns = monotonic_ns();
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {
@@ -357,6 +359,9 @@ impl Owner {
                 admissions: Admissions::default(),
                 folder: self.folder.clone(),
                 following,
+                has_new_tables: false,
+                settled_ns: now_ns,
+                attendance,
                 symbols,
                 frames: Arc::new(frames),
                 has_names: false,

@@ -7,6 +7,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     admissions::{Admissions, Changed},
+    attendance::Attendance,
     calibrate::{self, CallCost, HitCosts},
     command::{Caller, Reply},
     cost::monotonic_ns,
@@ -30,7 +31,7 @@ use crate::{
 /// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;
 
-/// Time between ticks while somebody waits for that, or for what is recorded first.
+/// Time between ticks while somebody waits for that, at first, or for what is recorded first.
 const OPENING_TICK_NS: u64 = 5_000_000;
 
 /// So long after a session was made, what it records is looked for often: it takes two ticks to be shown.
@@ -60,6 +61,11 @@ pub struct Running {
     /// Which processes its programs may look at.
     pub admissions: Admissions,
     pub following: Following,
+    /// Processes can be sampled that could not when the sampler was last set, and when that was.
+    pub has_new_tables: bool,
+    pub settled_ns: u64,
+    /// Sees which processes are still there.
+    pub attendance: Attendance,
     /// Where what is made of large files is kept.
     pub folder: Option<Arc<Folder>>,
     pub symbols: Symbols,
@@ -112,6 +118,7 @@ pub struct Leaver {
 
 /// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
 pub struct Opening {
+    /// Those that it may still wait for.
     pub pids: Vec<u32>,
     /// Then it opens all the same.
     pub until_ns: u64,
@@ -132,6 +139,12 @@ impl Opening {
         }
     }
 
+    /// From one look whether it can be opened to the next: nobody waits much longer for that than for the tables.
+    fn tick_ns(&self, now_ns: u64) -> u64 {
+        let waited_ns = OPENING_NS.saturating_sub(self.until_ns.saturating_sub(now_ns));
+        (waited_ns / 16).clamp(OPENING_TICK_NS, TICK_NS)
+    }
+
     /// The same of a stream of a session.
     pub fn of_stream(mut self, session: SessionName) -> Self {
         self.stream_of = Some(session);
@@ -143,17 +156,18 @@ impl Running {
     /// Answers those whose targets are sampled by now, or who have waited long enough.
     pub fn open(&mut self, now_ns: u64) {
         let following = &self.following;
-        let waits = |opening: &Opening| {
-            opening.until_ns > now_ns && opening.pids.iter().any(|pid| following.is_awaited(*pid))
+        let is_open = |opening: &mut Opening| {
+            // Nobody has to be asked about again.
+            let _ = std::iter::from_fn(|| opening.pids.pop_if(|pid| !following.is_awaited(*pid))).last();
+            opening.until_ns <= now_ns || opening.pids.is_empty()
         };
-        let (waiting, opened): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.opening).into_iter().partition(waits);
-        self.opening = waiting;
+        let opened: Vec<Opening> = self.opening.extract_if(.., is_open).collect();
         for opening in opened {
             (opening.open)();
         }
-        if !self.opening.is_empty() {
-            self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
+        let ticks = self.opening.iter().map(|opening| opening.tick_ns(now_ns));
+        if let Some(tick_ns) = ticks.min() {
+            self.next_tick_ns = self.next_tick_ns.min(now_ns + tick_ns);
         }
     }
 
@@ -232,6 +246,7 @@ impl Running {
                 && change.reason_to_leave(measuring.caller()).is_some()
         });
         for measuring in closed.collect::<Vec<_>>() {
+            self.admissions.unsettle();
             let leaving = change.reason_to_leave(measuring.caller());
             let reason = leaving.map(|leaving| leaving.reason).unwrap_or_default();
             measuring.refuse(&mut self.engine, SessionError::new(Reason::TargetGone, reason));
@@ -253,6 +268,7 @@ impl Running {
             .measuring
             .extract_if(.., |measuring| measuring.is_over(engine, now_ns));
         for measuring in over.collect::<Vec<_>>() {
+            self.admissions.unsettle();
             let mut ended = None;
             let detached = self
                 .engine

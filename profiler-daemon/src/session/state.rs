@@ -38,6 +38,7 @@ pub use self::{
 };
 use super::{
     WINDOW_SLOTS,
+    attendance::Attendance,
     budget::Budget,
     by_value::ByValues,
     calibrate::HitCosts,
@@ -462,7 +463,7 @@ impl Session {
 
     /// Its processes.
     pub fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(Process::pid).collect()
+        self.processes.iter().map(|process| process.pid()).collect()
     }
 
     /// Whether a process is one of its own.
@@ -498,7 +499,7 @@ impl Session {
         // In any case: the last picture is not of what it has become either.
         self.lose_timelines(pid);
         self.events.lose(pid);
-        if self.processes.len() < 2 || self.explains() || !self.allocations.is_empty() {
+        if !self.processes.has_others(pid) || self.explains() || !self.allocations.is_empty() {
             return false;
         }
         self.read_children(engine);
@@ -549,36 +550,34 @@ impl Session {
         now_ns >= self.lease_until_ns
     }
 
-    /// Why there is nothing left to look at, if so.
-    pub fn target_ended(&self, engine: &mut Engine) -> Option<Ending> {
-        if !self.processes.iter().all(has_left) {
-            return None;
+    /// Has it seen from now on which of its processes are still there.
+    pub fn attend(&mut self, attendance: &Attendance) {
+        self.processes.attend(attendance);
+    }
+
+    /// Notes which of its processes have ended or run another program, as far as that is seen. Where none stays, that is the session's
+    /// end.
+    pub fn note_departed(&mut self, engine: &mut Engine) -> Option<Ending> {
+        let left = self.processes.take_left();
+        if self.processes.have_left() {
+            return self.target_ended(engine);
         }
+        for process in left {
+            let why = leaving(engine, &process);
+            self.departed.note(process.pid(), process.name(), why);
+        }
+        None
+    }
+
+    fn target_ended(&self, engine: &mut Engine) -> Option<Ending> {
         // Of those that left before, that has been said.
-        let stayed = |process: &&Process| !self.departed.has(process.pid());
+        let stayed = |process: &&Arc<Process>| !self.departed.has(process.pid());
         let process = self.processes.iter().find(stayed).or(self.processes.first())?;
         let Leaving { reason, signal, .. } = leaving(engine, process);
         Some(Ending {
             signal,
             ..Ending::of(EndCause::Target, reason)
         })
-    }
-
-    /// Looks which of its processes have ended or run another program, once in a while; where none would stay, that is the session's end.
-    pub fn note_departed(&mut self, engine: &mut Engine, now_ns: u64) {
-        if self.processes.len() < 2 || !self.departed.take_turn(now_ns) {
-            return;
-        }
-        let looked_at = self.processes.iter();
-        let looked_at = looked_at.filter(|process| !self.departed.has(process.pid()));
-        let (left, stay): (Vec<&Process>, Vec<&Process>) = looked_at.partition(|process| has_left(process));
-        if stay.is_empty() {
-            return;
-        }
-        for process in left {
-            let why = leaving(engine, process);
-            self.departed.note(process.pid(), process.name(), why);
-        }
     }
 
     /// The processes that have left it, and those that will.
@@ -592,8 +591,7 @@ impl Session {
     }
 
     /// Says which processes are sampled from now on.
-    pub fn note_sampled(&mut self, pids: &[u32], now_ns: u64) {
-        let sampled: HashSet<u32> = pids.iter().copied().collect();
+    pub fn note_sampled(&mut self, sampled: &HashSet<u32>, now_ns: u64) {
         let mut missing = self
             .processes
             .iter()
@@ -615,7 +613,7 @@ impl Session {
 
 /// Whether there is nothing to look at in a process any more.
 fn has_left(process: &Process) -> bool {
-    !process.is_alive() || runs_another(process)
+    !process.is_alive() || process.runs_another_file()
 }
 
 /// Why there is nothing to look at in a process any more.
@@ -634,12 +632,4 @@ fn leaving(engine: &mut Engine, process: &Process) -> Leaving {
         signal,
         ..Leaving::of(DepartureCause::Ended, reason)
     }
-}
-
-/// Whether a process runs another file than it did. One that ran the same file again goes on: probes are
-/// placed in files, and the kernel puts them into every new mapping.
-fn runs_another(process: &Process) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(format!("/proc/{}/exe", process.pid()))
-        .is_ok_and(|file| (file.dev(), file.ino()) != process.executable_file())
 }

@@ -62,7 +62,7 @@ enum Job {
         groupings: Groupings,
         now_ns: u64,
     },
-    Forget(u32),
+    Forget(Vec<u32>),
     Meet {
         pids: Vec<u32>,
         now_ns: u64,
@@ -150,10 +150,10 @@ impl Symbols {
         is_sent
     }
 
-    /// Forgets what is known of a process: it ended, or runs another program.
-    pub fn forget(&self, pid: u32) {
+    /// Forgets what is known of processes: nobody looks at them any more.
+    pub fn forget(&self, pids: Vec<u32>) {
         // Where the queue is full the cache lives on until it is evicted; nothing depends on this.
-        let _ = self.jobs.try_send(Job::Forget(pid));
+        let _ = self.jobs.try_send(Job::Forget(pids));
     }
 
     /// What has processes met, whose stacks will be named, and goes on then; at once where the thread is too busy.
@@ -243,7 +243,7 @@ fn run(
     let mut remembered = RememberedStacks::new(allocations);
     while let Ok(job) = inbox.recv() {
         match job {
-            Job::Forget(pid) => symbolizer.forget(pid),
+            Job::Forget(pids) => pids.into_iter().for_each(|pid| symbolizer.forget(pid)),
             Job::Meet { pids, now_ns, then } => {
                 for pid in pids {
                     symbolizer.meet(pid, now_ns);

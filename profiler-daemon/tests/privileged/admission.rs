@@ -3,14 +3,15 @@
 
 use std::{
     ffi::CString,
-    fs, io,
+    fs,
+    io::{self, Write as _},
     os::unix::{
         ffi::OsStrExt as _,
         fs::{PermissionsExt as _, chown},
         process::CommandExt as _,
     },
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::Arc,
     time::Instant,
 };
@@ -381,7 +382,7 @@ fn a_process_that_changes_one_of_its_rights_is_not_seen_until_that_is_taken_back
     let probe = attachment.probes()[0];
     let ended: u64 = engine.histogram(probe).map(|(_, count)| count).sum();
     let begun = engine.probe_counts(probe).entries;
-    let refused = engine.refusals(target.pid()).unwrap();
+    let refused = engine.counted_of(&[target.pid()]).unwrap()[&target.pid()].refusals;
     engine.detach(attachment);
     // Of the call that changes a right only the beginning is seen; the end of that, and both ends of those behind it, are not.
     let unseen = 1 + 2 * CALLS_OF_RIGHT;
@@ -392,6 +393,71 @@ fn a_process_that_changes_one_of_its_rights_is_not_seen_until_that_is_taken_back
     );
     assert_eq!((ended, begun, refused), expected, "ended, begun, refused");
     assert_eq!(target.finish().status, Some(0));
+}
+
+/// Processes of whom more is read together than one by one.
+const MANY: usize = 40;
+
+#[test]
+#[ignore = "needs root"]
+fn what_was_counted_of_many_processes_is_read_together_as_it_is_one_by_one() {
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    let shell = || {
+        let mut command = Command::new("bash");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut shells: Vec<Child> = (0..MANY).map(|_| shell()).collect();
+    let pids: Vec<u32> = shells.iter().map(Child::id).collect();
+    engine.admit_any(&pids).unwrap();
+    for (number, shell) in shells.iter_mut().enumerate() {
+        let mut input = shell.stdin.take().unwrap();
+        let begun = "(true)\n".repeat(number % 3);
+        input.write_all(format!("{begun}echo done\n").as_bytes()).unwrap();
+        drop(input);
+        assert!(shell.wait().unwrap().success());
+    }
+    let together = engine.counted_of(&pids).unwrap();
+    for (number, pid) in pids.iter().enumerate() {
+        let own = engine.counted_of(&[*pid]).unwrap();
+        assert_eq!(own[pid], together[pid]);
+        assert_eq!(own[pid].children, number as u64 % 3);
+    }
+    engine.dismiss(&pids).unwrap();
+    assert!(engine.counted_of(&pids).unwrap().is_empty());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_session_ends_by_the_process_that_left_last_and_not_by_one_before() {
+    let programs = Programs::new("becomes-last");
+    let own = programs.own();
+    let other = programs.copy("other", [USER.uid, USER.gid], 0o755);
+    let [mut first, mut last] = [start(&own, "exec", &other), start(&own, "undumpable", &own)];
+    let service = Service::start();
+    let session = all_of(&service, USER, &[&first, &last]).unwrap();
+    let mut flame = service.watch_flame(&session);
+    let departures = service.handle.departures(ROOT, session.name.clone());
+    let departures = service.runtime.block_on(departures).unwrap();
+    first.say("go");
+    become_it(&mut first);
+    let until = Instant::now() + PATIENCE;
+    while departures.behind(0).is_empty() {
+        assert!(Instant::now() < until, "it is not said that it left");
+        std::thread::yield_now();
+    }
+    last.say("go");
+    become_it(&mut last);
+    let picture = service.until(&mut flame, |picture| picture.ended.is_some());
+    let reason = picture.ended.clone().unwrap().reason;
+    let expected = format!("process {} ", last.pid());
+    assert!(
+        reason.starts_with(&expected) && reason.ends_with("since it changed"),
+        "{reason}"
+    );
+    for target in [first, last] {
+        assert_eq!(target.finish().status, Some(0));
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Owner {
             .collect();
         running
             .admissions
-            .keep(&mut running.engine, |pid| wanted.contains(&pid));
+            .keep(&mut running.engine, |pid| wanted.contains(&pid), monotonic_ns());
     }
 
     /// Lets the programs look at processes for a caller, too.
@@ -62,7 +62,9 @@ impl Owner {
             }
         }
         let running = self.running()?;
-        running.admissions.admit(&mut running.engine, caller, pids)
+        running
+            .admissions
+            .admit(&mut running.engine, caller, pids, states)
     }
 
     /// Lets the programs look at the processes of a session that is to be.
@@ -138,6 +140,7 @@ impl Owner {
                 continue;
             };
             tracing::info!(target: "audit", session = %name, pid, reason = why.reason, "lost");
+            running.admissions.unsettle();
             if !session.lose(&mut running.engine, pid, &why) {
                 over.push((name, why.reason));
             }

@@ -97,6 +97,7 @@ impl Owner {
             }
         };
         running.set_costs(&mut session);
+        session.attend(&running.attendance);
         session.preparation = running.preparations;
         session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info(caller);

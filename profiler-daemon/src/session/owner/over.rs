@@ -346,9 +346,7 @@ impl Owner {
             dropped = running.symbols.dropped_at_end();
         }
         session.publish(&running.engine, &running.frames, dropped, now_ns, Some(&ending));
-        for pid in session.pids() {
-            running.symbols.forget(pid);
-        }
+        running.symbols.forget(session.pids());
         let detached = session.detach(&mut running.engine);
         tracing::info!(target: "audit", session = %session.name, reason = %ending, "detached");
         if let Some(reply) = reply {

@@ -1,6 +1,6 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::{Owner, READ_NS, Steps, over::Detaching};
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
         state::{ProbeCosts, Session, views::At},
     },
 };
+
+/// While tables of some processes are being made, those that have theirs begin to be sampled so often.
+const SETTLED_AGAIN_NS: u64 = 500_000_000;
 
 /// Pictures are given out for so long at once.
 const SHOWN_NS: u64 = 10_000_000;
@@ -41,11 +44,13 @@ impl Owner {
         let taken = self.sessions.values().chain(detaching);
         let taken = taken.filter(|session| session.takes_stacks());
         let expected = running.expected.iter().map(|process| process.pid);
-        let followed: Vec<u32> = taken
+        let followed: BTreeSet<u32> = taken
             .flat_map(Session::pids)
             .chain(pids.iter().copied())
             .chain(expected)
             .collect();
+        running.has_new_tables = false;
+        running.settled_ns = now_ns;
         // Those whose tables are not there yet follow at a tick.
         let mut ready = running.following.follow(&followed, now_ns);
         ready.retain(|pid| pids.contains(pid));
@@ -57,9 +62,10 @@ impl Owner {
                 .map_err(|error| kernel_refusal(&error))?;
         }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
+        let times: Vec<(&Session, Times)> = sampled().map(|session| (session, session.times())).collect();
         let times_of = |pid: &u32| {
-            let wanted = sampled().filter(|session| session.looks_at(*pid));
-            wanted.map(Session::times).fold(Times::default(), Times::or)
+            let wanted = times.iter().filter(|(session, _)| session.looks_at(*pid));
+            wanted.map(|(_, times)| *times).fold(Times::default(), Times::or)
         };
         let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
         let is_watched = sampled().any(|session| session.times().off_cpu != OffCpu::No);
@@ -68,11 +74,20 @@ impl Owner {
             sampled = running.engine.ready_watch();
         }
         let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
+        let all: HashSet<u32> = pids.iter().copied().collect();
         for session in self.sessions.values_mut() {
-            session.note_sampled(pids, now_ns);
+            session.note_sampled(&all, now_ns);
             session.settle_events(&mut running.engine, pids);
         }
         sampled.map_err(|error| kernel_refusal(&error))
+    }
+
+    /// Whether processes whose tables have become ready are to be sampled: all at once, or some where others take long.
+    fn is_sampler_due(&self, now_ns: u64) -> bool {
+        self.running.as_ref().is_some_and(|running| {
+            let has_waited = || now_ns.saturating_sub(running.settled_ns) >= SETTLED_AGAIN_NS;
+            running.has_new_tables && (!running.following.awaits_any() || has_waited())
+        })
     }
 
     pub(super) fn tick(&mut self, now_ns: u64) {
@@ -92,14 +107,17 @@ impl Owner {
         if running.drain(now_ns) {
             running.next_tick_ns = now_ns;
         }
-        let new_tables = running.following.tick(now_ns);
+        running.has_new_tables |= running.following.tick();
         steps.end("records");
         self.go_on();
         steps.end("names_and_ends");
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
-        if new_tables && let Err(error) = self.settle_sampler() {
+        self.note_departed();
+        if self.is_sampler_due(now_ns)
+            && let Err(error) = self.settle_sampler()
+        {
             tracing::warn!(%error, "the sampler could not be set");
         }
         self.keep_to_budgets(now_ns);
@@ -238,7 +256,21 @@ impl Owner {
         }
     }
 
-    /// Readings, leases, targets that ended, streams that nobody reads any more.
+    /// Notes which processes have left their sessions, and ends those that have none left.
+    fn note_departed(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let mut over = Vec::new();
+        for (name, session) in &mut self.sessions {
+            if let Some(ending) = session.note_departed(&mut running.engine) {
+                over.push((name.clone(), ending));
+            }
+        }
+        for (name, ending) in over {
+            self.end_session(&name, &ending);
+        }
+    }
+
+    /// Readings, leases, streams that nobody reads any more.
     pub(super) fn housekeeping(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
         let mut over = Vec::new();
@@ -254,19 +286,17 @@ impl Owner {
             };
             session.settle_views(&mut running.engine, at);
             watchers_left |= watched && !session.samples();
-            if let Some(ending) = session.target_ended(&mut running.engine) {
-                over.push((name.clone(), ending));
-            } else if session.lease_is_over(now_ns) {
+            if session.lease_is_over(now_ns) {
                 over.push((name.clone(), Ending::of(EndCause::Lease, "its lease ran out")));
-            } else {
-                session.note_departed(&mut running.engine, now_ns);
             }
         }
         for (name, ending) in over {
             self.end_session(&name, &ending);
         }
-        // What was counted at for a moment is over by now.
-        self.settle_admissions();
+        let running = self.running.as_ref();
+        if running.is_some_and(|running| running.admissions.may_be_too_many(now_ns)) {
+            self.settle_admissions();
+        }
         if watchers_left && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }

@@ -34,16 +34,31 @@ impl Children {
 }
 
 impl Session {
-    /// Reads which children its processes have begun.
+    /// Reads which children its processes have begun, where it has probes in their code.
     pub(super) fn read_children(&mut self, engine: &Engine) {
-        let is_probed = self.steps.probes_code() || !self.allocations.is_empty();
-        for process in self.processes.iter() {
-            let pid = process.pid();
-            match engine.children(pid) {
-                Ok(counted) => self.children.note(pid, counted, is_probed),
-                Err(error) => tracing::warn!(pid, %error, "the children of a process are not counted"),
-            }
+        if self.has_breakpoints() {
+            self.note_children(engine);
         }
+    }
+
+    /// The same whether it has or is about to have some.
+    pub(super) fn note_children(&mut self, engine: &Engine) {
+        let is_probed = self.has_breakpoints();
+        let pids = self.pids();
+        match engine.counted_of(&pids) {
+            Ok(counted) => {
+                for pid in pids {
+                    let children = counted.get(&pid).copied().unwrap_or_default().children;
+                    self.children.note(pid, children, is_probed);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the children of processes are not counted"),
+        }
+    }
+
+    /// Whether children of its processes have breakpoints of it.
+    fn has_breakpoints(&self) -> bool {
+        self.steps.probes_code() || !self.allocations.is_empty()
     }
 }
 

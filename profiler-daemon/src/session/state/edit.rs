@@ -117,6 +117,8 @@ impl Session {
         let (nesting, asks) = (self.nesting(), self.asked());
         let before: HashSet<_> = self.probes().collect();
         let (records, ages) = (self.capture.is_some(), self.ages);
+        // Those that begin from here on may have the probes.
+        self.note_children(engine);
         let mut replaced = Ok(());
         let detached = engine.detached_by(|engine| {
             replaced = self.steps.replace(engine, steps, records, ages, now_ns);

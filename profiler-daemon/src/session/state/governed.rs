@@ -6,8 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use profiler_target::Process;
-
 use super::{
     super::{
         budget::{Costly, Counter, Excess, Probed, Reached},
@@ -221,7 +219,7 @@ impl Session {
         let mut verdict = Verdict::default();
         let mut replaced: BTreeSet<String> = BTreeSet::new();
         let living = self.processes.iter().filter(|process| !has_left(process));
-        let living: HashSet<u32> = living.map(Process::pid).collect();
+        let living: HashSet<u32> = living.map(|process| process.pid()).collect();
         for (number, step) in self.steps.iter().enumerate() {
             // By function; of a line, by none.
             let mut changes: HashMap<Option<&Key>, Change> = HashMap::new();

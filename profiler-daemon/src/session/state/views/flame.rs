@@ -193,10 +193,12 @@ impl Session {
 
     /// Takes stacks of these processes at the events whose flame graphs are watched, or that are recorded.
     pub fn settle_events(&mut self, engine: &mut Engine, pids: &[u32]) {
-        let own = self.pids();
-        let pids: Vec<u32> = pids.iter().copied().filter(|pid| own.contains(pid)).collect();
         let watched = self.watched_events();
         self.events.keep(&watched);
+        if watched.is_empty() {
+            return;
+        }
+        let pids: Vec<u32> = pids.iter().copied().filter(|pid| self.looks_at(*pid)).collect();
         self.events.take(engine, &watched, &pids);
     }
 

@@ -1,6 +1,6 @@
 //! A session's counters over time.
 
-use profiler_target::{Process, TargetError};
+use profiler_target::TargetError;
 use tokio::sync::mpsc;
 
 use super::{Live, Tick, View};
@@ -120,7 +120,7 @@ impl Session {
     ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
         let calls = self.calls_so_far(engine);
         let living = self.processes.iter().filter(|process| process.is_alive());
-        let pids: Vec<u32> = living.map(Process::pid).collect();
+        let pids: Vec<u32> = living.map(|process| process.pid()).collect();
         let (timeline, buckets) = Timeline::start(pids.clone(), request, calls, now_ns)?;
         // What was opened above may be of what a process has become since it was looked at last.
         for process in self
