@@ -1,11 +1,11 @@
 //! The thread that follows processes. It reads files, so the session task does not wait for it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     io,
     sync::{
         Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     time::Instant,
 };
@@ -13,7 +13,7 @@ use std::{
 use super::{follower::Follower, rounds::Rounds};
 use crate::{cache::Folder, kernel::UnwindMaps};
 
-/// Requests that may wait; what is beyond is asked again later.
+/// Requests that may wait, each of one process or of all that a session has new; what is beyond is asked again later.
 const MAX_JOBS: usize = 1024;
 
 /// New code is looked for this often where a sample met some, in ns.
@@ -22,6 +22,48 @@ const LOOK_EVERY_NS: u64 = 50_000_000;
 enum Job {
     Look(Vec<u32>),
     Forget(Vec<u32>),
+}
+
+/// What the thread does with a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    /// Brings its tables up to date.
+    Look(u32),
+    /// Takes them back.
+    Forget(u32),
+}
+
+/// Does what is asked for, and looks again at those that nobody asks about, until nobody may ask any more. Both by turns: neither waits
+/// until there is nothing left of the other.
+fn follow(inbox: &Receiver<Job>, answers: &Sender<u32>, mut act: impl FnMut(Act)) {
+    let mut rounds = Rounds::default();
+    let mut asked = VecDeque::new();
+    loop {
+        if asked.is_empty() {
+            match inbox.recv_timeout(rounds.pause(Instant::now())) {
+                Ok(Job::Look(pids)) => asked.extend(pids),
+                Ok(Job::Forget(pids)) => {
+                    for pid in pids {
+                        rounds.forget(pid);
+                        act(Act::Forget(pid));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        if let Some(pid) = asked.pop_front() {
+            act(Act::Look(pid));
+            rounds.note(pid, Instant::now());
+            // Nobody may be left to hear of it. No more answers wait than processes were asked for.
+            let _ = answers.send(pid);
+        }
+        if let Some(pid) = rounds.next(Instant::now()) {
+            act(Act::Look(pid));
+            // However long that took: the others are due before it.
+            rounds.note(pid, Instant::now());
+        }
+    }
 }
 
 /// A process that is followed.
@@ -52,34 +94,13 @@ impl Following {
             .name("unwind tables".to_owned())
             .spawn(move || {
                 let mut follower = Follower::new(maps, folder);
-                let mut rounds = Rounds::default();
-                loop {
-                    let now = Instant::now();
-                    match inbox.recv_timeout(rounds.pause(now)) {
-                        Ok(Job::Forget(pids)) => {
-                            for pid in pids {
-                                rounds.forget(pid);
-                                follower.forget(pid);
-                            }
-                        }
-                        Ok(Job::Look(pids)) => {
-                            for pid in pids {
-                                follower.look(pid);
-                                rounds.note(pid, Instant::now());
-                                // Nobody may be left to hear of it. As many answers wait as were asked for.
-                                let _ = outbox.send(pid);
-                                follower.keep();
-                            }
-                        }
-                        Err(RecvTimeoutError::Timeout) => {
-                            while let Some(pid) = rounds.next(Instant::now()) {
-                                follower.look(pid);
-                            }
-                            follower.keep();
-                        }
-                        Err(RecvTimeoutError::Disconnected) => return,
+                follow(&inbox, &outbox, |act| match act {
+                    Act::Look(pid) => {
+                        follower.look(pid);
+                        follower.keep();
                     }
-                }
+                    Act::Forget(pid) => follower.forget(pid),
+                });
             })?;
         Ok(Self {
             jobs,
@@ -151,5 +172,52 @@ impl Following {
             let looked_ns = now_ns;
             self.processes.insert(pid, Followed { looked_ns, ready });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn who_is_asked_about_and_who_is_not_are_looked_at_by_turns_however_long_looks_take() {
+        let (jobs, inbox) = mpsc::sync_channel(MAX_JOBS);
+        let (outbox, answers) = mpsc::channel();
+        let (done, acts) = mpsc::channel();
+        // Two processes take longer than the time after which they are due again.
+        let look = Duration::from_millis(600);
+        let thread = thread::spawn(move || {
+            follow(&inbox, &outbox, |act| {
+                done.send(act).unwrap();
+                if let Act::Look(1 | 2) = act {
+                    thread::sleep(look);
+                }
+            });
+        });
+        let until = |wanted: Act| {
+            let patience = Duration::from_mins(1);
+            while acts.recv_timeout(patience).unwrap() != wanted {}
+        };
+        jobs.send(Job::Look(vec![1, 2])).unwrap();
+        for pid in [1, 2] {
+            assert_eq!(answers.recv(), Ok(pid));
+        }
+        // They are looked at again and again, and a third is looked at all the same.
+        until(Act::Look(1));
+        jobs.send(Job::Look(vec![3])).unwrap();
+        assert_eq!(answers.recv_timeout(Duration::from_mins(1)), Ok(3));
+        // Somebody asks all the while, and the others have their turns.
+        for _ in 0..MAX_JOBS {
+            jobs.send(Job::Look(vec![4])).unwrap();
+        }
+        for pid in [1, 2, 3] {
+            until(Act::Look(pid));
+        }
+        jobs.send(Job::Forget(vec![1, 2])).unwrap();
+        until(Act::Forget(2));
+        drop(jobs);
+        thread.join().unwrap();
     }
 }

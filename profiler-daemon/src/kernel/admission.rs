@@ -150,9 +150,8 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses.
     pub fn counted_of(&self, pids: &[u32]) -> Result<BTreeMap<u32, AdmissionCounts>, KernelError> {
-        let data = match self.ebpf.map(MAP) {
-            Some(Map::HashMap(data)) => data,
-            _ => return Err(KernelError::Missing(MAP)),
+        let Some(Map::HashMap(data)) = self.ebpf.map(MAP) else {
+            return Err(KernelError::Missing(MAP));
         };
         if pids.len() > FEW {
             match syscall::elements(data.fd().as_fd()) {

@@ -213,7 +213,7 @@ pub struct Engine {
     pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
-    /// What the programs take of whom, as their map has it.
+    /// What the programs take of whom, as their map has it: nobody else writes there.
     targets: BTreeMap<u32, TargetWords>,
     target_bits: TargetBits,
     /// While intervals off the CPU are recorded.

@@ -28,7 +28,7 @@ use crate::kernel::{Engine, KernelError};
 const DOUBT_NS: u64 = 500_000_000;
 
 /// So often it is looked which processes somebody looks at, also where that has not changed.
-const SETTLE_AGAIN_NS: u64 = 10_000_000_000;
+const ADMISSIONS_AGAIN_NS: u64 = 10_000_000_000;
 
 /// Processes that the programs may look at.
 #[derive(Default)]
@@ -272,7 +272,7 @@ impl Admissions {
 
     /// Whether processes may be admitted that nobody looks at, or that was not asked for long.
     pub fn may_be_too_many(&self, now_ns: u64) -> bool {
-        let is_settled = |settled_ns| now_ns.saturating_sub(settled_ns) < SETTLE_AGAIN_NS;
+        let is_settled = |settled_ns| now_ns.saturating_sub(settled_ns) < ADMISSIONS_AGAIN_NS;
         !self.settled_ns.is_some_and(is_settled)
     }
 

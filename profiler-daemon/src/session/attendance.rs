@@ -34,7 +34,7 @@ const PER_PROCESS: Duration = Duration::from_millis(2);
 /// A process that runs another program is looked at again so soon: some run one for a moment, and then their own again.
 const DOUBT: Duration = Duration::from_millis(50);
 
-/// The same after a look that failed to wait for ends.
+/// Ends are looked for again after this time where the kernel cannot be asked to tell of them.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
 /// Ends that are taken at once.
@@ -47,7 +47,13 @@ const WAKE: u64 = u64::MAX;
 pub struct Attendance {
     // Dropped before the pipe that tells of it.
     groups: Sender<Group>,
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
+}
+
+/// Wakes the thread.
+fn wake(pipe: &OwnedFd) {
+    // A full pipe wakes it as well.
+    let _ = rustix::io::write(pipe, &[0]);
 }
 
 /// What is seen of the processes of a session, for as long as this is kept.
@@ -59,6 +65,16 @@ pub struct Seen(Arc<News>);
 struct News {
     is_any: AtomicBool,
     is_there: Mutex<BTreeMap<u32, bool>>,
+    /// The thread's, which lets go of the processes once nobody hears of them any more.
+    wake: Weak<OwnedFd>,
+}
+
+impl Drop for News {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.wake.upgrade() {
+            wake(&pipe);
+        }
+    }
 }
 
 impl News {
@@ -103,21 +119,26 @@ impl Attendance {
         std::thread::Builder::new()
             .name("attendance".to_owned())
             .spawn(move || watch.run())?;
+        let wake = Arc::new(wake);
         Ok(Self { groups, wake })
     }
 
     /// Watches processes from now on.
     pub fn watch(&self, processes: &[Arc<Process>]) -> Seen {
-        let seen = Seen::default();
+        let seen = Seen(Arc::new(News {
+            is_any: AtomicBool::new(false),
+            is_there: Mutex::default(),
+            wake: Arc::downgrade(&self.wake),
+        }));
         let group = Group {
             members: processes.iter().map(Member::of).collect(),
             news: Arc::downgrade(&seen.0),
             due: Instant::now(),
         };
-        // The thread ends after this alone.
-        let _ = self.groups.send(group);
-        // A full pipe wakes it as well.
-        let _ = rustix::io::write(&self.wake, &[0]);
+        if self.groups.send(group).is_err() {
+            tracing::error!("nobody looks for ends of processes any more");
+        }
+        wake(&self.wake);
         seen
     }
 }
@@ -125,52 +146,62 @@ impl Attendance {
 /// A process that is watched.
 struct Member {
     process: Arc<Process>,
-    /// As it was told last.
-    is_there: bool,
-    /// At the last look it ran another program, which is not told yet.
-    is_doubted: bool,
-    has_ended: bool,
+    state: State,
     /// The kernel tells of its end.
     is_waited_for: bool,
+}
+
+/// How a process was seen last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    There,
+    /// It ran another program, at one look: that is not told yet.
+    Doubted,
+    RunsAnother,
+    Ended,
+}
+
+impl State {
+    /// As it is told.
+    fn is_there(self) -> bool {
+        matches!(self, Self::There | Self::Doubted)
+    }
 }
 
 impl Member {
     fn of(process: &Arc<Process>) -> Self {
         Self {
             process: Arc::clone(process),
-            is_there: true,
-            is_doubted: false,
-            has_ended: false,
+            state: State::There,
             is_waited_for: false,
         }
     }
 
     /// Looks what has become of it; whether that is news.
     fn look(&mut self) -> bool {
-        if self.has_ended {
+        if self.state == State::Ended {
             return false;
         }
         // Where the kernel tells of its end, it is asked once that was told.
         if !self.is_waited_for && !self.process.is_alive() {
-            return self.end();
+            return self.note(State::Ended);
         }
         self.note_program(self.process.runs_another_file())
     }
 
     /// Notes whether it runs another program; whether that is news.
     fn note_program(&mut self, is_another: bool) -> bool {
-        let was_doubted = std::mem::replace(&mut self.is_doubted, is_another && self.is_there);
-        let was_there = self.is_there;
-        if !is_another || was_doubted {
-            (self.is_there, self.is_doubted) = (!is_another, false);
-        }
-        self.is_there != was_there
+        self.note(match self.state {
+            _ if !is_another => State::There,
+            State::There => State::Doubted,
+            State::Doubted | State::RunsAnother | State::Ended => State::RunsAnother,
+        })
     }
 
-    /// Notes that it has ended; whether that is news.
-    fn end(&mut self) -> bool {
-        self.has_ended = true;
-        std::mem::replace(&mut self.is_there, false)
+    /// Notes how it is; whether that is news.
+    fn note(&mut self, state: State) -> bool {
+        let before = std::mem::replace(&mut self.state, state);
+        before.is_there() != state.is_there()
     }
 }
 
@@ -189,10 +220,10 @@ impl Group {
             if member.look()
                 && let Some(news) = &news
             {
-                news.tell(member.process.pid(), member.is_there);
+                news.tell(member.process.pid(), member.state.is_there());
             }
         }
-        let is_any_doubted = self.members.iter().any(|member| member.is_doubted);
+        let is_any_doubted = self.members.iter().any(|member| member.state == State::Doubted);
         let pause = if is_any_doubted {
             DOUBT
         } else {
@@ -231,7 +262,9 @@ impl Watch {
             match epoll::wait(&self.ends, spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "ends of processes are not waited for");
+                    tracing::error!(%error, "ends of processes are looked for, as they cannot be waited for");
+                    let members = self.groups.values_mut().flat_map(|group| &mut group.members);
+                    members.for_each(|member| member.is_waited_for = false);
                     std::thread::sleep(AFTER_FAILURE);
                 }
             }
@@ -306,7 +339,7 @@ impl Watch {
         // It is told once.
         let _ = epoll::delete(&self.ends, &*member.process);
         member.is_waited_for = false;
-        if member.end()
+        if member.note(State::Ended)
             && let Some(news) = group.news.upgrade()
         {
             news.tell(member.process.pid(), false);
@@ -345,7 +378,7 @@ mod tests {
 
     /// Waits for news.
     fn next(seen: &Seen) -> BTreeMap<u32, bool> {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         loop {
             let news = seen.take();
             if !news.is_empty() {
@@ -390,7 +423,7 @@ mod tests {
         let seen = attendance.watch(std::slice::from_ref(&process));
         let others = attendance.watch(std::slice::from_ref(&process));
         drop(seen);
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         while Arc::strong_count(&process) > 2 {
             assert!(Instant::now() < until, "it is held");
             std::thread::yield_now();
@@ -409,8 +442,9 @@ mod tests {
     fn a_process_that_runs_another_program_for_a_moment_stays() {
         let child = shell();
         let mut member = Member::of(&open(&child));
-        let told =
-            |member: &mut Member, is_another| member.note_program(is_another).then_some(member.is_there);
+        let told = |member: &mut Member, is_another| {
+            member.note_program(is_another).then_some(member.state.is_there())
+        };
         for (is_another, expected) in [
             (false, None),
             (true, None),
@@ -426,7 +460,7 @@ mod tests {
         let mut child = child;
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(member.look() && !member.is_there && !member.look());
+        assert!(member.look() && member.state == State::Ended && !member.look());
     }
 
     #[test]

@@ -360,7 +360,7 @@ impl Owner {
                 folder: self.folder.clone(),
                 following,
                 has_new_tables: false,
-                settled_ns: now_ns,
+                sampler_set_ns: now_ns,
                 attendance,
                 symbols,
                 frames: Arc::new(frames),

@@ -61,9 +61,10 @@ pub struct Running {
     /// Which processes its programs may look at.
     pub admissions: Admissions,
     pub following: Following,
-    /// Processes can be sampled that could not when the sampler was last set, and when that was.
+    /// Processes can be sampled that could not when the sampler was last set.
     pub has_new_tables: bool,
-    pub settled_ns: u64,
+    /// When the sampler was last set.
+    pub sampler_set_ns: u64,
     /// Sees which processes are still there.
     pub attendance: Attendance,
     /// Where what is made of large files is kept.
@@ -153,12 +154,19 @@ impl Opening {
 }
 
 impl Running {
+    /// Whether somebody waits for a session or stream whose processes all have their tables.
+    pub fn can_open_any(&self) -> bool {
+        let has_tables = |pid: &u32| !self.following.is_awaited(*pid);
+        let mut opening = self.opening.iter();
+        opening.any(|opening| opening.pids.iter().all(has_tables))
+    }
+
     /// Answers those whose targets are sampled by now, or who have waited long enough.
     pub fn open(&mut self, now_ns: u64) {
         let following = &self.following;
         let is_open = |opening: &mut Opening| {
-            // Nobody has to be asked about again.
-            let _ = std::iter::from_fn(|| opening.pids.pop_if(|pid| !following.is_awaited(*pid))).last();
+            // Those whose tables are there are not asked about again.
+            while opening.pids.pop_if(|pid| !following.is_awaited(*pid)).is_some() {}
             opening.until_ns <= now_ns || opening.pids.is_empty()
         };
         let opened: Vec<Opening> = self.opening.extract_if(.., is_open).collect();

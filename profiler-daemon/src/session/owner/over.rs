@@ -235,6 +235,8 @@ impl Owner {
             last: awaited - before,
             reply,
         });
+        // Nobody looks at its processes for it any more.
+        running.admissions.unsettle();
     }
 
     /// Has records kept of what sessions look at: of all, of those whose probes are being taken off, and of these.

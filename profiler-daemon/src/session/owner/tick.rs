@@ -16,8 +16,9 @@ use crate::{
     },
 };
 
-/// While tables of some processes are being made, those that have theirs begin to be sampled so often.
-const SETTLED_AGAIN_NS: u64 = 500_000_000;
+/// Where tables of some processes take long to make, so much time passes at least from one setting of the sampler to the next, for those
+/// that have theirs by then.
+const SAMPLER_AGAIN_NS: u64 = 500_000_000;
 
 /// Pictures are given out for so long at once.
 const SHOWN_NS: u64 = 10_000_000;
@@ -50,7 +51,7 @@ impl Owner {
             .chain(expected)
             .collect();
         running.has_new_tables = false;
-        running.settled_ns = now_ns;
+        running.sampler_set_ns = now_ns;
         // Those whose tables are not there yet follow at a tick.
         let mut ready = running.following.follow(&followed, now_ns);
         ready.retain(|pid| pids.contains(pid));
@@ -82,11 +83,13 @@ impl Owner {
         sampled.map_err(|error| kernel_refusal(&error))
     }
 
-    /// Whether processes whose tables have become ready are to be sampled: all at once, or some where others take long.
+    /// Whether processes whose tables have become ready are to be sampled now: where they are all, where somebody waits for no others, or
+    /// where others take long.
     fn is_sampler_due(&self, now_ns: u64) -> bool {
         self.running.as_ref().is_some_and(|running| {
-            let has_waited = || now_ns.saturating_sub(running.settled_ns) >= SETTLED_AGAIN_NS;
-            running.has_new_tables && (!running.following.awaits_any() || has_waited())
+            let has_waited = || now_ns.saturating_sub(running.sampler_set_ns) >= SAMPLER_AGAIN_NS;
+            running.has_new_tables
+                && (!running.following.awaits_any() || running.can_open_any() || has_waited())
         })
     }
 
