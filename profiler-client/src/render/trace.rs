@@ -190,6 +190,7 @@ pub(crate) mod tests {
             text: text.into(),
             r#type: "int".into(),
             reason: if ok { String::new() } else { "why\x1b[2J".into() },
+            as_int: None,
         }
     }
 
@@ -343,3 +344,4 @@ pub(crate) mod tests {
         }
     }
 }
+                as_int: None,
