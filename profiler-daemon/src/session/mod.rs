@@ -145,7 +145,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
-pub(crate) use departures::{Departure, DepartureCause, Departures};
+pub(crate) use departures::{Departure, DepartureCause, Departures, ReplacedFile};
 pub(crate) use division::predicates;
 pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};
