@@ -23,8 +23,11 @@ type Words = [u64; size_of::<Admission>() / 8];
 /// Where its [`Image::start_ns`] is in it.
 const START: usize = 0;
 
-/// Where [`Admission::refused`] is in it.
-const REFUSED: usize = size_of::<Words>() / 8 - 3;
+/// Where [`Admission::flags`] is in it.
+const FLAGS: usize = size_of::<Words>() / 8 - 4;
+
+/// Where [`Admission::refused`] is.
+const REFUSED: usize = FLAGS + 1;
 
 /// Where [`Admission::ended_by`] is.
 const ENDED_BY: usize = REFUSED + 1;
@@ -149,8 +152,45 @@ impl Engine {
         }
     }
 
-    /// Processes that one which the programs may look at has begun with a copy of its memory, since it was first admitted; 0 of one
-    /// that is not known.
+    /// Counts the processes that one begins which [`Engine::look_at`] said this of, and nothing else: the programs may not look at it
+    /// unless it is admitted.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn count_children(&mut self, state: &ProcessState) -> Result<(), KernelError> {
+        let mut admissions = admissions(&mut self.ebpf)?;
+        match admissions.get(&state.tgid, 0) {
+            Ok(known) if known[START] == state.image.start_ns => return Ok(()),
+            Ok(_) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let closed = Admission {
+            image: state.image,
+            rights: state.rights,
+            ..Admission::default()
+        };
+        Ok(admissions.insert(state.tgid, words(&closed), 0)?)
+    }
+
+    /// Lets the programs look at a process no more, whose children they count on.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn shut(&mut self, pid: u32) -> Result<(), KernelError> {
+        let mut admissions = admissions(&mut self.ebpf)?;
+        match admissions.get(&pid, 0) {
+            Ok(mut known) => {
+                known[FLAGS] = 0;
+                admissions.insert(pid, known, 0)?;
+                self.forget_remembered()
+            }
+            Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Processes that one has begun with a copy of its memory, since it was first admitted or that was counted; 0 of one that is not
+    /// known.
     ///
     /// # Errors
     /// Where the kernel refuses.
@@ -294,6 +334,7 @@ mod tests {
                 16
             ]
         );
+        assert_eq!(words(&admission)[FLAGS], 13);
         assert_eq!(words(&admission)[REFUSED], 14);
         assert_eq!(words(&admission)[ENDED_BY], 15);
         assert_eq!(words(&admission)[CHILDREN], 16);

@@ -14,6 +14,7 @@ use profiler_target::{Standing, TargetError};
 
 use super::{
     authorize::authorize,
+    children_before::ChildrenCount,
     command::Caller,
     departures::{DepartureCause, Leaving},
     error::{Reason, SessionError},
@@ -27,12 +28,20 @@ use crate::kernel::{Engine, KernelError};
 /// Meanwhile the programs see nothing of it.
 const DOUBT_NS: u64 = 500_000_000;
 
+/// How long the children of a process are counted that nobody looks at, and that was not asked about again: it is about to be probed.
+const COUNTED_FOR_NS: u64 = 10_000_000_000;
+
+/// Processes whose children are counted before they are probed.
+const MAX_PARENTS: usize = 1024;
+
 /// Processes that the programs may look at.
 #[derive(Default)]
 pub struct Admissions {
     known: BTreeMap<u32, Known>,
     /// Processes that may be amid an exec, and since when.
     doubted: BTreeMap<u32, u64>,
+    /// Processes whose children are counted, as they are about to be probed.
+    parents: BTreeMap<u32, CountedParent>,
     /// [`Counter::AdmissionRefused`] when it was last looked at.
     refused: u64,
 }
@@ -44,6 +53,16 @@ struct Known {
     any_rights: bool,
     /// Times that a program was at it and did not look, as they have been told.
     missed: u64,
+}
+
+/// A process whose children are counted, whether or not the programs may look at it.
+struct CountedParent {
+    /// When it began, which tells it from others of its number.
+    start_ns: u64,
+    /// Since when they are counted without a gap.
+    since_ns: u64,
+    /// Until then nobody has to ask again.
+    until_ns: u64,
 }
 
 /// A process that is not what it was when it was admitted.
@@ -236,6 +255,64 @@ impl Admissions {
         is_doubted
     }
 
+    /// Counts the children of processes from now on, of those that a caller may look at; what was counted until now. Beyond a bound, no
+    /// more are counted.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn count_children(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        pids: &[u32],
+        now_ns: u64,
+    ) -> Result<Vec<ChildrenCount>, KernelError> {
+        let mut counts = Vec::new();
+        for state in engine.look_at(pids)? {
+            let (pid, start_ns) = (state.tgid, state.image.start_ns);
+            if authorize(caller, pid, &Standing::from(&state)).is_err() || !self.can_count(&state) {
+                continue;
+            }
+            engine.count_children(&state)?;
+            let since_ns = self
+                .parents
+                .get(&pid)
+                .filter(|parent| parent.start_ns == start_ns);
+            let since_ns = since_ns.map_or(now_ns, |parent| parent.since_ns);
+            let parent = CountedParent {
+                start_ns,
+                since_ns,
+                until_ns: now_ns.saturating_add(COUNTED_FOR_NS),
+            };
+            self.parents.insert(pid, parent);
+            counts.push(ChildrenCount {
+                pid,
+                count: engine.children(pid)?,
+                at_ns: now_ns,
+                since_ns,
+            });
+        }
+        self.close(engine, pids);
+        Ok(counts)
+    }
+
+    /// Whether the children of a process may be counted: there is room, and its number is not known as another's.
+    fn can_count(&self, state: &ProcessState) -> bool {
+        let is_anothers = |known: &Known| known.state.image.start_ns != state.image.start_ns;
+        !self.known.get(&state.tgid).is_some_and(is_anothers)
+            && (self.parents.contains_key(&state.tgid) || self.parents.len() < MAX_PARENTS)
+    }
+
+    /// Counts the children of those processes no more whom nobody has asked about for long.
+    pub fn end_counts(&mut self, engine: &mut Engine, now_ns: u64) {
+        let over: Vec<u32> = self
+            .parents
+            .extract_if(.., |_, parent| now_ns >= parent.until_ns)
+            .map(|(pid, _)| pid)
+            .collect();
+        self.close(engine, &over);
+    }
+
     /// Lets the programs look at no other processes than these.
     pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool) {
         let over: Vec<u32> = self
@@ -251,13 +328,18 @@ impl Admissions {
         self.close(engine, &over);
     }
 
-    /// Closes processes that are not known.
+    /// Closes processes that are not known; children that are counted are counted on.
     fn close(&self, engine: &mut Engine, pids: &[u32]) {
         for pid in pids.iter().filter(|pid| !self.known.contains_key(pid)) {
             if *pid == std::process::id() {
                 continue;
             }
-            if let Err(error) = engine.dismiss(*pid) {
+            let closed = if self.parents.contains_key(pid) {
+                engine.shut(*pid)
+            } else {
+                engine.dismiss(*pid)
+            };
+            if let Err(error) = closed {
                 tracing::error!(%error, pid, "a process that nobody looks at stays admitted");
             }
         }

@@ -239,6 +239,9 @@ impl Owner {
                     running.engine.ready(expected);
                 }
             }
+            Command::CountChildren { caller, pids, reply } => {
+                answer(reply, self.count_children(caller, &pids));
+            }
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
             Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),

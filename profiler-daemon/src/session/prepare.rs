@@ -27,6 +27,7 @@ pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
     authorize::{authorize_asking, authorize_steps, may_look},
     by_value,
+    children_before::{ChildrenCount, Parent},
     command::{Caller, Capture, TargetSpec},
     debug_package::SharedBudget,
     error::{Reason, SessionError},
@@ -58,6 +59,10 @@ pub struct Prepared {
     pub processes: Vec<Process>,
     pub steps: Vec<PreparedStep>,
     pub warnings: Vec<String>,
+    /// Processes in whose code there will be probes.
+    pub parents: Vec<Parent>,
+    /// What had been counted of their children before it was planned.
+    pub children_before: Vec<ChildrenCount>,
     /// What is looked at to tell slow calls of the last step from others.
     pub explain: Option<PreparedExplain>,
     /// What allocates memory, where that is to be remembered.
@@ -226,6 +231,8 @@ pub struct Read {
     pub looked_up: LookedUp,
     /// By process, in the same order.
     pub files: Vec<Vec<TargetFile>>,
+    /// What had been counted of the children of processes meanwhile.
+    pub children: Vec<ChildrenCount>,
 }
 
 /// Parses the scope and finds the target.
@@ -427,6 +434,7 @@ impl LookedUp {
         Ok(Read {
             looked_up: self,
             files,
+            children: Vec::new(),
         })
     }
 }
@@ -469,6 +477,7 @@ impl Read {
                     mut warnings,
                 },
             files,
+            children: children_before,
         } = self;
         // What is in the calls is looked for in one process: the others of a session run the same file.
         let first = files.first().map_or(&[][..], Vec::as_slice);
@@ -490,6 +499,11 @@ impl Read {
             by_value::require_calls(&scope, expression)?;
         }
         let Some(last) = scope.last() else {
+            let parents = if allocators.is_empty() {
+                Vec::new()
+            } else {
+                Parent::all(&processes)
+            };
             return Ok(Prepared {
                 scope,
                 text: String::new(),
@@ -497,6 +511,8 @@ impl Read {
                 processes,
                 steps: Vec::new(),
                 warnings,
+                parents,
+                children_before,
                 explain: None,
                 allocators,
                 code,
@@ -530,7 +546,7 @@ impl Read {
             planner.require_readable(steps.last(), expression)?;
         }
         require_returns(steps.last())?;
-        warnings::warn_of_children(&mut warnings, &processes, &steps);
+        let parents = warnings::parents(&processes, &steps);
         let text = scope.to_string();
         let no_returns_in = planner.without_returns();
         Ok(Prepared {
@@ -540,6 +556,8 @@ impl Read {
             processes,
             steps,
             warnings,
+            parents,
+            children_before,
             explain,
             allocators,
             code,

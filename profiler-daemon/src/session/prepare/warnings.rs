@@ -9,7 +9,7 @@ use profiler_scope::{Name, Place};
 use profiler_target::Process;
 
 use super::{
-    super::{files::TargetFile, functions::key, kernel_places},
+    super::{children_before::Parent, files::TargetFile, functions::key, kernel_places},
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
 };
 
@@ -204,35 +204,16 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
     warn_of_same_code(warnings, &plan.functions);
 }
 
-/// Says that processes begin others, which have the probes' breakpoints in what they share with them.
-pub(super) fn warn_of_children(warnings: &mut Vec<String>, processes: &[Process], steps: &[PreparedStep]) {
+/// The processes that may have children with the probes' breakpoints: none where all probes are the kernel's.
+pub(super) fn parents(processes: &[Process], steps: &[PreparedStep]) -> Vec<Parent> {
     let mut files = steps.iter().flat_map(|step| {
         let spans = step.files.iter().map(|file| &file.path);
         spans.chain(step.lines.iter().map(|file| &file.path))
     });
     if files.all(|path| path.as_os_str() == kernel_places::MODULE) {
-        return;
+        return Vec::new();
     }
-    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let children = profiler_target::children(&pids).unwrap_or_default();
-    let parents = processes
-        .iter()
-        .filter_map(|process| Some((process, children.get(&process.pid())?)));
-    for (process, count) in parents.take(MAX_WARNINGS) {
-        let children = match count {
-            1 => "a child process".to_owned(),
-            count => format!("{count} child processes"),
-        };
-        warn_once(
-            warnings,
-            format!(
-                "{} ({}) has {children}: those that it begins from now on pay for each probe that they reach, as long as they run \
-                 its program, and are not counted",
-                process.pid(),
-                process.name()
-            ),
-        );
-    }
+    Parent::all(processes)
 }
 
 /// Names, the first of them spelled out.
