@@ -89,3 +89,33 @@ fn stacks_of_all_threads_are_complete() {
         assert_eq!(target.finish().status, Some(0));
     }
 }
+
+#[test]
+#[ignore = "needs root"]
+fn stacks_of_a_stripped_static_program_are_complete() {
+    if !has_program("musl-gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program] = ["working.c", "stripped"].map(|name| folder.path().join(name));
+    fs::write(&source, WORKING).unwrap();
+    let mut build = Command::new("musl-gcc");
+    build
+        .args(["-O2", "-static", "-s", "-o"])
+        .args([&program, &source]);
+    assert!(build.status().unwrap().success());
+    let target = Fixture::start_by(&mut Command::new(&program));
+    let pid = target.pid().to_string();
+    let asked = ["flame", "-p", &pid, "-F", "499", "--duration", "4", "--json"];
+    let objects = run(profiler(&asked)).status(0).objects();
+    let (_, stacks) = objects.split_last().unwrap();
+    let samples = |is_meant: &dyn Fn(&Value) -> bool| -> u64 {
+        let meant = stacks.iter().filter(|stack| is_meant(stack));
+        meant.map(|stack| stack["samples"].as_u64().unwrap()).sum()
+    };
+    let (all, complete) = (samples(&|_| true), samples(&|stack| stack["complete"] == true));
+    println!("of {all} samples, {complete} are complete");
+    // A third of them is of each thread.
+    assert!(all > 60 && complete * 100 > all * 95, "{stacks:?}");
+    assert_eq!(target.finish().status, Some(0));
+}
