@@ -440,6 +440,14 @@ impl LookedUp {
 }
 
 impl Read {
+    /// The files of all processes, each once: most of these run the same ones.
+    pub fn each_file(&self) -> Vec<&TargetFile> {
+        let mut seen: HashSet<(&str, usize)> = HashSet::new();
+        let all = self.files.iter().flatten();
+        all.filter(|file| seen.insert((&file.shown, Arc::as_ptr(&file.known).addr())))
+            .collect()
+    }
+
     /// Code that the processes had mapped before their files were read.
     pub fn code(&self) -> MappedCode {
         self.looked_up.code.clone()
