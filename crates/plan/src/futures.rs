@@ -25,8 +25,8 @@ const MAX_FUNCTIONS: usize = 1 << 22;
 #[derive(Default)]
 pub(super) struct Futures<'a> {
     functions: HashMap<usize, Function<'a>>,
-    /// The name of what the type of a future is in.
-    futures: HashMap<usize, &'a [u8]>,
+    /// By the type of a future, the name of what that is in.
+    within: HashMap<usize, &'a [u8]>,
     /// Units, by their numbers.
     read: HashSet<usize>,
 }
@@ -55,19 +55,15 @@ impl<'a> Futures<'a> {
     }
 
     /// Of the units that some functions are in, by the offsets of their entries, and of those that these refer to.
-    pub fn of(
-        dwarf: &Dwarf<Slice<'a>>,
-        headers: &[UnitHeader<Slice<'a>>],
-        functions: impl Iterator<Item = usize> + Clone,
-    ) -> Self {
+    pub fn of(dwarf: &Dwarf<Slice<'a>>, headers: &[UnitHeader<Slice<'a>>], functions: &[usize]) -> Self {
         let mut some = Self::default();
         if !mentions_futures(dwarf) {
             return some;
         }
         for _ in 0..=MAX_STEPS {
             let unread = functions
-                .clone()
-                .filter_map(|entry| some.returns_own(entry).err());
+                .iter()
+                .filter_map(|entry| some.returns_own(*entry).err());
             let units: HashSet<usize> = unread
                 .filter_map(|Unread(entry)| unit_of(headers, entry))
                 .collect();
@@ -99,7 +95,7 @@ impl<'a> Futures<'a> {
         let (Some(returned), Some(name)) = (returned, name) else {
             return Ok(false);
         };
-        let within = self.futures.get(&returned).ok_or(Unread(returned))?;
+        let within = self.within.get(&returned).ok_or(Unread(returned))?;
         let name = std::str::from_utf8(name).map_or(name, |name| without_arguments(name).as_bytes());
         Ok(*within == name)
     }
@@ -116,7 +112,7 @@ impl<'a> Futures<'a> {
         });
         for part in parts {
             self.functions.extend(part.functions);
-            self.futures.extend(part.futures);
+            self.within.extend(part.within);
         }
         self.read.extend(units);
     }
@@ -162,7 +158,7 @@ impl<'a> Futures<'a> {
                 }
             }
             _ if name.is_some_and(|name| name.starts_with(ASYNC_FUNCTION)) => {
-                self.futures.extend(within.map(|within| (at, within)));
+                self.within.extend(within.map(|within| (at, within)));
             }
             _ => {}
         }

@@ -21,7 +21,7 @@ pub(super) fn first_calls(elf: &Elf) -> HashSet<u64> {
     let entry = elf.parse().map_or(0, |parsed| parsed.entry());
     let mut walk = Walk::default();
     if entry != 0 {
-        walk.from_entry(elf, entry);
+        walk.begin_at(elf, entry);
     }
     walk.calls
 }
@@ -37,7 +37,7 @@ struct Walk {
 
 impl Walk {
     /// Follows the entry's own code to what that calls, which never returns, and from there on jumps.
-    fn from_entry(&mut self, elf: &Elf, entry: u64) {
+    fn begin_at(&mut self, elf: &Elf, entry: u64) {
         let called = decoded(elf, entry)
             .take_while(|instruction| !is_end(instruction))
             .take(MAX_INSTRUCTIONS)

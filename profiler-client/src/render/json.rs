@@ -268,6 +268,7 @@ pub fn departures(departures: &[&v1::Departure]) -> String {
 }
 
 /// Files that processes of a session replaced, an object each.
+#[must_use]
 pub fn replaced_files(replaced: &[&v1::ReplacedFile]) -> String {
     let mut lines = String::new();
     for v1::ReplacedFile {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use profiler_common::{
-    admission::{ProcessState, Rights},
+    admission::{Image, ProcessState, Rights},
     counter::Counter,
 };
 use profiler_target::{Standing, TargetError};
@@ -57,8 +57,8 @@ struct Known {
 
 /// A process whose children are counted, whether or not the programs may look at it.
 struct CountedParent {
-    /// When it began, which tells it from others of its number.
-    start_ns: u64,
+    /// As what it was looked at: when it began tells it from others of its number.
+    image: Image,
     /// Since when they are counted without a gap.
     since_ns: u64,
     /// Until then nobody has to ask again.
@@ -267,20 +267,31 @@ impl Admissions {
         pids: &[u32],
         now_ns: u64,
     ) -> Result<Vec<ChildrenCount>, KernelError> {
+        let states = engine.look_at(pids);
+        let counts = states.and_then(|states| self.count_all(engine, caller, states, now_ns));
+        self.close(engine, pids);
+        counts
+    }
+
+    fn count_all(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        states: Vec<ProcessState>,
+        now_ns: u64,
+    ) -> Result<Vec<ChildrenCount>, KernelError> {
         let mut counts = Vec::new();
-        for state in engine.look_at(pids)? {
-            let (pid, start_ns) = (state.tgid, state.image.start_ns);
+        for state in states {
+            let pid = state.tgid;
             if authorize(caller, pid, &Standing::from(&state)).is_err() || !self.can_count(&state) {
                 continue;
             }
             engine.count_children(&state)?;
-            let since_ns = self
-                .parents
-                .get(&pid)
-                .filter(|parent| parent.start_ns == start_ns);
+            let known = self.parents.get(&pid);
+            let since_ns = known.filter(|parent| parent.image.start_ns == state.image.start_ns);
             let since_ns = since_ns.map_or(now_ns, |parent| parent.since_ns);
             let parent = CountedParent {
-                start_ns,
+                image: state.image,
                 since_ns,
                 until_ns: now_ns.saturating_add(COUNTED_FOR_NS),
             };
@@ -292,7 +303,6 @@ impl Admissions {
                 since_ns,
             });
         }
-        self.close(engine, pids);
         Ok(counts)
     }
 

@@ -52,7 +52,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Ability, Engine},
+    kernel::{Ability, Engine, Expected},
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
@@ -232,13 +232,7 @@ impl Owner {
             _ => {}
         }
         match command {
-            Command::Ability { expected, reply } => {
-                answer(reply, self.ability());
-                if let Some(running) = &mut self.running {
-                    // While the files are read.
-                    running.engine.ready(expected);
-                }
-            }
+            Command::Ability { expected, reply } => self.tell_ability(expected, reply),
             Command::CountChildren { caller, pids, reply } => {
                 answer(reply, self.count_children(caller, &pids));
             }
@@ -394,6 +388,14 @@ impl Owner {
         let sampler = running.engine.ready_sampler();
         sampler.map_err(|error| kernel_refusal(&error))?;
         Ok(())
+    }
+
+    fn tell_ability(&mut self, expected: Expected, reply: Reply<Ability>) {
+        answer(reply, self.ability());
+        if let Some(running) = &mut self.running {
+            // While the files are read.
+            running.engine.ready(expected);
+        }
     }
 
     fn ability(&mut self) -> Result<Ability, SessionError> {

@@ -33,6 +33,7 @@ use super::{
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{TargetFile, read_process},
+    kernel_places,
     late_code::MappedCode,
     library::Library,
     lines::{PreparedLine, Shown},
@@ -507,19 +508,14 @@ impl Read {
             by_value::require_calls(&scope, expression)?;
         }
         let Some(last) = scope.last() else {
-            let parents = if allocators.is_empty() {
-                Vec::new()
-            } else {
-                Parent::all(&processes)
-            };
             return Ok(Prepared {
                 scope,
                 text: String::new(),
                 found,
+                parents: parents(&processes, &[], &allocators),
                 processes,
                 steps: Vec::new(),
                 warnings,
-                parents,
                 children_before,
                 explain: None,
                 allocators,
@@ -554,7 +550,7 @@ impl Read {
             planner.require_readable(steps.last(), expression)?;
         }
         require_returns(steps.last())?;
-        let parents = warnings::parents(&processes, &steps);
+        let parents = parents(&processes, &steps, &allocators);
         let text = scope.to_string();
         let no_returns_in = planner.without_returns();
         Ok(Prepared {
@@ -572,6 +568,18 @@ impl Read {
             no_returns_in,
         })
     }
+}
+
+/// The processes that may have children with the probes' breakpoints: none where all probes are the kernel's.
+fn parents(processes: &[Process], steps: &[PreparedStep], allocators: &[PreparedAllocator]) -> Vec<Parent> {
+    let mut files = steps.iter().flat_map(|step| {
+        let spans = step.files.iter().map(|file| &file.path);
+        spans.chain(step.lines.iter().map(|file| &file.path))
+    });
+    if allocators.is_empty() && files.all(|path| path.as_os_str() == kernel_places::MODULE) {
+        return Vec::new();
+    }
+    Parent::all(processes)
 }
 
 /// Refuses a step that has no duration.

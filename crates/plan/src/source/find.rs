@@ -519,7 +519,8 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
             .iter()
             .filter_map(|(address, entry)| Some((*address, offset_of(entry)?)))
             .collect();
-        let futures = Futures::of(reader.dwarf, reader.headers, offsets.values().copied());
+        let functions: Vec<usize> = offsets.values().copied().collect();
+        let futures = Futures::of(reader.dwarf, reader.headers, &functions);
         for (address, entry) in entries {
             declared.insert(address, described(reader, entry).unwrap_or_default());
         }

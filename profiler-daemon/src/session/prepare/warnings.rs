@@ -6,11 +6,10 @@ use profiler_plan::{
     source,
 };
 use profiler_scope::{Name, Place};
-use profiler_target::Process;
 
 use super::{
-    super::{children_before::Parent, files::TargetFile, functions::key, kernel_places},
-    PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
+    super::{files::TargetFile, functions::key},
+    PreparedFile, PreparedLines, PreparedSpan,
 };
 
 /// Warnings of one kind that are spelled out.
@@ -204,18 +203,6 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
     warn_of_same_code(warnings, &plan.functions);
 }
 
-/// The processes that may have children with the probes' breakpoints: none where all probes are the kernel's.
-pub(super) fn parents(processes: &[Process], steps: &[PreparedStep]) -> Vec<Parent> {
-    let mut files = steps.iter().flat_map(|step| {
-        let spans = step.files.iter().map(|file| &file.path);
-        spans.chain(step.lines.iter().map(|file| &file.path))
-    });
-    if files.all(|path| path.as_os_str() == kernel_places::MODULE) {
-        return Vec::new();
-    }
-    Parent::all(processes)
-}
-
 /// Names, the first of them spelled out.
 fn listed(names: &[String]) -> String {
     const SPELLED_OUT: usize = 3;
@@ -289,6 +276,8 @@ mod tests {
         fs,
         process::{Child, Command},
     };
+
+    use profiler_target::Process;
 
     use super::*;
     use crate::session::{debug_package::SharedBudget, files::read_process, library::Library};
