@@ -30,8 +30,8 @@ const LAST_MESSAGE: Duration = Duration::from_secs(20);
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
 /// Says that processes which the targets began paid for the probes.
-fn note_children(begun: u64, elapsed: Duration) {
-    if let Some(text) = children(begun, elapsed) {
+fn note_children(begun: u64, rate_hz: Option<f64>) {
+    if let Some(text) = children(begun, rate_hz) {
         note(&text);
     }
 }
@@ -64,7 +64,16 @@ struct Children {
     /// How many there were before it; `None` as long as that is not known.
     before: Option<u64>,
     begun: u64,
+    /// As the first message told it, and as the last one that came at its time did.
+    told: Option<(Told, Told)>,
     is_said: bool,
+}
+
+/// How many processes had begun when a message came.
+#[derive(Clone, Copy)]
+struct Told {
+    begun: u64,
+    at: Instant,
 }
 
 /// Children a second from which on a run says how many there are while it goes on: each pays for the probes.
@@ -79,36 +88,56 @@ impl Children {
         Self {
             before: own.then_some(0),
             begun: 0,
+            told: None,
             is_said: false,
         }
     }
 
-    fn count(&mut self, all: u64) {
+    /// Takes over what a message tells that came at a time; `None` of the last one, which is waited for.
+    fn count(&mut self, all: u64, at: Option<Instant>) {
         self.begun = all.saturating_sub(*self.before.get_or_insert(all));
+        if let Some(at) = at {
+            let now = Told {
+                begun: self.begun,
+                at,
+            };
+            let first = self.told.map_or(now, |(first, _)| first);
+            self.told = Some((first, now));
+        }
+    }
+
+    /// How many begin a second; `None` where it was not watched for long enough. What began before the first message is of a time that
+    /// is not known: from when the probes were attached.
+    fn rate_hz(&self) -> Option<f64> {
+        let (first, last) = self.told?;
+        let time = last.at.saturating_duration_since(first.at);
+        let begun = last.begun.saturating_sub(first.begun);
+        (time >= RATED_FROM).then(|| begun as f64 / time.as_secs_f64())
     }
 
     /// What is said of them while the run goes on, once.
-    fn warning(&mut self, elapsed: Duration) -> Option<String> {
-        let rate = self.begun as f64 / elapsed.as_secs_f64().max(0.001);
-        if self.is_said || elapsed < RATED_FROM || rate < SAID_FROM_HZ {
+    fn warning(&mut self) -> Option<String> {
+        let rate_hz = self.rate_hz().filter(|rate_hz| *rate_hz >= SAID_FROM_HZ)?;
+        if std::mem::replace(&mut self.is_said, true) {
             return None;
         }
-        self.is_said = true;
         Some(format!(
             "warning: the target begins {} child processes a second: each stops at the breakpoints that it inherits, as long as it runs its \
              parent's program, and its calls are not counted.",
-            units::number(rate)
+            units::number(rate_hz)
         ))
     }
 }
 
 /// Processes that targets have begun, in words; `None` where there were none.
-fn children(begun: u64, elapsed: Duration) -> Option<String> {
-    let rate = units::number(begun as f64 / elapsed.as_secs_f64().max(0.001));
+fn children(begun: u64, rate_hz: Option<f64>) -> Option<String> {
+    let rate = rate_hz.map_or_else(String::new, |rate_hz| {
+        format!(" ({} a second)", units::number(rate_hz))
+    });
     let (processes, each) = match begun {
         0 => return None,
         1 => ("child process".to_owned(), "it"),
-        _ => (format!("child processes ({rate} a second)"), "each"),
+        _ => (format!("child processes{rate}"), "each"),
     };
     Some(format!(
         "{} {processes} began while this ran: {each} stops at the breakpoints that it inherits, as long as it runs its parent's program, \
@@ -129,13 +158,13 @@ fn ended_by_itself(reason: &str) -> String {
 }
 
 /// A run that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     how: How,
     /// Processes that the targets have begun while they were probed in it.
     children: u64,
-    /// How long it was, or what it is of.
-    elapsed: Duration,
+    /// How many of them a second, where that is known.
+    children_hz: Option<f64>,
 }
 
 /// How a run ended.
@@ -158,7 +187,7 @@ impl Ended {
     ///
     /// Where the stream broke, or brought nothing until it was asked to end.
     pub fn result(self, anything: bool) -> Result<(), Failure> {
-        note_children(self.children, self.elapsed);
+        note_children(self.children, self.children_hz);
         match self.how {
             How::Asked if anything => Ok(()),
             How::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
@@ -242,15 +271,15 @@ impl Run {
         mut on_message: impl FnMut(R::Message) -> Result<(), Failure>,
     ) -> Result<Ended, Failure> {
         let mut departures = std::mem::take(&mut self.departures);
-        let (began, length, own) = (self.began, self.length, self.own);
+        let (length, own) = (self.length, self.own);
         let mut children = Children::of(own);
         let counted = |message: R::Message| {
             if let Some(info) = message.info() {
                 if let Some(all) = info.children {
-                    children.count(all);
+                    children.count(all, message.end().is_none().then(Instant::now));
                 }
                 if length.is_none()
-                    && let Some(warning) = children.warning(began.elapsed())
+                    && let Some(warning) = children.warning()
                 {
                     note_amid_progress(&warning);
                 }
@@ -259,11 +288,11 @@ impl Run {
             on_message(message)
         };
         let how = self.take_all(view, counted).await?;
-        let elapsed = length.unwrap_or_else(|| began.elapsed());
+        let in_recording = |length: Duration| children.begun as f64 / length.as_secs_f64().max(0.001);
         Ok(Ended {
             how,
             children: children.begun,
-            elapsed,
+            children_hz: length.map(in_recording).or_else(|| children.rate_hz()),
         })
     }
 
@@ -417,40 +446,43 @@ mod tests {
 
     #[test]
     fn many_children_are_said_while_the_run_goes_on_once() {
-        let seconds = Duration::from_secs;
+        let began = Instant::now();
+        let at = |ms| Some(began + Duration::from_millis(ms));
         let mut of_own = Children::of(true);
-        assert_eq!(of_own.warning(seconds(5)), None, "there are none");
-        of_own.count(50);
-        assert_eq!(
-            of_own.warning(Duration::from_millis(900)),
-            None,
-            "too early to tell"
-        );
-        let said = of_own.warning(seconds(2)).unwrap();
+        assert_eq!(of_own.warning(), None, "there are none");
+        // Since the probes were attached, some time ago.
+        of_own.count(40, at(100));
+        of_own.count(60, at(900));
+        assert_eq!(of_own.warning(), None, "too early to tell");
+        of_own.count(90, at(2_100));
+        let said = of_own.warning().unwrap();
         assert!(said.contains("begins 25 child processes a second"), "{said}");
-        of_own.count(500);
-        assert_eq!((of_own.warning(seconds(9)), of_own.begun), (None, 500));
+        of_own.count(500, at(9_000));
+        assert_eq!((of_own.warning(), of_own.begun), (None, 500));
+        let rate_hz = of_own.rate_hz();
+        // The last message is waited for, while the probes are taken off.
+        of_own.count(510, None);
+        assert_eq!((of_own.rate_hz(), of_own.begun), (rate_hz, 510));
 
         let mut of_others = Children::of(false);
-        of_others.count(1_000);
-        of_others.count(1_002);
+        of_others.count(1_000, at(0));
+        of_others.count(1_002, at(4_000));
         assert_eq!(of_others.begun, 2);
-        assert_eq!(of_others.warning(seconds(4)), None, "few");
+        assert_eq!(of_others.warning(), None, "few");
     }
 
     #[test]
     fn children_are_said_with_their_rate() {
-        let said = |begun| children(begun, Duration::from_secs(4));
-        assert_eq!(said(0), None);
+        assert_eq!(children(0, Some(1.0)), None);
+        let one = children(1, None).unwrap();
         assert!(
-            said(1)
-                .unwrap()
-                .starts_with("1 child process began while this ran: it stops at")
+            one.starts_with("1 child process began while this ran: it stops at"),
+            "{one}"
         );
-        let many = said(1010).unwrap();
-        assert!(
-            many.starts_with("1,010 child processes (253 a second) began while this ran: each stops"),
-            "{many}"
-        );
+        for (rate_hz, said) in [(Some(252.5), " (253 a second)"), (None, "")] {
+            let many = children(1010, rate_hz).unwrap();
+            let begins = format!("1,010 child processes{said} began while this ran: each stops");
+            assert!(many.starts_with(&begins), "{many}");
+        }
     }
 }

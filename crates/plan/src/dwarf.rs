@@ -16,7 +16,7 @@ use gimli::{
 };
 use profiler_elf::{Elf, ElfError};
 
-use super::{left::Left, sections::dwarf_sections};
+use super::{futures::Futures, left::Left, sections::dwarf_sections};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -58,7 +58,7 @@ pub struct Debugged {
     pub source: Source,
     /// Places that it has been inlined into.
     pub inlined: u64,
-    /// It is an async function of Rust: its calls make a future. Not looked up where all functions of a file are read.
+    /// It is an async function of Rust: its calls make a future.
     pub is_async: bool,
 }
 
@@ -213,6 +213,7 @@ impl DebugIndex {
             instances[declarations.number(entry)] += count;
         }
         let mut with_code = vec![false; declarations.all.len()];
+        let futures = Futures::of_all(dwarf, &headers);
         let mut functions: HashMap<u64, Debugged> = HashMap::new();
         for (address, entry) in concrete {
             let number = declarations.number(entry);
@@ -220,7 +221,7 @@ impl DebugIndex {
             functions.entry(address).or_insert_with(|| Debugged {
                 source: declarations.all[number].source.clone(),
                 inlined: instances[number],
-                is_async: false,
+                is_async: futures.is_async(entry),
             });
         }
         let only = declarations.all.into_iter().zip(instances).zip(with_code);

@@ -31,6 +31,7 @@ pub mod values;
 
 mod body;
 mod frames;
+mod futures;
 mod goroutines;
 mod held;
 mod left;

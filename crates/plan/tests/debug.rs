@@ -70,6 +70,70 @@ fn declarations_agree_with_gdb() {
     }
 }
 
+/// Async functions, more than are looked at one by one, and others that return such futures, which others have made.
+fn many_async() -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from(
+        "pub struct Shop(u64);\nimpl Shop { #[inline(never)] pub async fn sell(&self) -> u64 { self.0 } }\n",
+    );
+    let mut calls = String::from("let shop = Shop(7); black_box(shop.sell());");
+    for number in 0..300 {
+        writeln!(
+            text,
+            "#[inline(never)] pub async fn fetch_{number}(n: u64) -> u64 {{ n + {number} }}
+             #[inline(never)] pub fn begin_{number}(n: u64) -> impl Future<Output = u64> {{ fetch_{number}(n) }}
+             #[inline(never)] pub fn plain_{number}(n: u64) -> u64 {{ n * {number} }}"
+        )
+        .unwrap();
+        write!(
+            calls,
+            "black_box(fetch_{number}(n)); black_box(begin_{number}(n)); black_box(plain_{number}(n));"
+        )
+        .unwrap();
+    }
+    format!("use std::hint::black_box;\n{text}fn main() {{ let n = black_box(3); {calls} }}\n")
+}
+
+#[test]
+fn all_async_functions_of_a_file_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program] = ["many.rs", "many"].map(|name| folder.path().join(name));
+    std::fs::write(&source, many_async()).unwrap();
+    for flags in [&[][..], &["-Ccodegen-units=1"], &["-Clto=fat"]] {
+        let rustc = ["--edition=2024", "-g", "-Copt-level=1"];
+        run(Command::new("rustc")
+            .args(rustc)
+            .args(flags)
+            .arg("-o")
+            .args([&program, &source]));
+        let index = support::index(&program);
+        let debug = DebugIndex::new(index.files().debug()).unwrap();
+        let own = |name: &str| {
+            ["::fetch_", "::begin_", "::plain_", "::sell"]
+                .iter()
+                .any(|of| name.contains(of))
+        };
+        let mut addresses = Vec::new();
+        for function in index
+            .functions()
+            .filter(|function| own(&function.name()) && !function.name().contains("{{"))
+        {
+            let name = function.name();
+            let is_async = name.contains("::fetch_") || name.contains("::sell");
+            assert_eq!(
+                debug.functions[&function.address()].is_async,
+                is_async,
+                "{name} {flags:?}"
+            );
+            addresses.push(function.address());
+        }
+        assert!(addresses.len() >= 901 - 300, "{}", addresses.len());
+        for (address, alone) in profiler_plan::source::debugged(&index, &addresses) {
+            assert_eq!(alone.is_async, debug.functions[&address].is_async, "{flags:?}");
+        }
+    }
+}
+
 #[test]
 fn reports_functions_that_exist_only_inlined() {
     let fixture = compile("gcc", "shapes.c", &["-O2", "-g"]);

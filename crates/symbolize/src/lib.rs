@@ -26,6 +26,7 @@
 //! | `inlined` | DWARF: the chain of inlined functions at an address |
 //! | `declaration` | DWARF: a function's name and where it is declared |
 //! | `root` | whether the unwind table says that nothing called the code |
+//! | `entry` | the calls of a program's first functions, which its entry point leads to |
 //! | `name` | demangling, bounded |
 //! | `kernel` | `/proc/kallsyms` |
 //! | `grouping` | what the frames of a stack stand for |
@@ -43,6 +44,7 @@ mod cache;
 mod debug_file;
 mod declaration;
 mod detached;
+mod entry;
 mod frame;
 mod grouping;
 mod inlined;

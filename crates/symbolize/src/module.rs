@@ -1,11 +1,15 @@
 //! One ELF file: resolves its addresses.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_debug_files::{Elf, Finder, Home};
 
 use super::{
     declaration::Declaration,
+    entry,
     frame::{Data, Frame, FrameId, Frames},
     inlined,
     lines::{self, Lines, Place},
@@ -43,6 +47,8 @@ pub(super) struct Module {
     resolved_lines: HashMap<u64, Resolved>,
     /// Of calls, whether a thread ends behind them.
     endings: HashMap<u64, bool>,
+    /// As of [`entry::first_calls`], once somebody asked.
+    first_calls: Option<HashSet<u64>>,
 }
 
 impl Module {
@@ -59,6 +65,7 @@ impl Module {
             lines: Lines::default(),
             resolved_lines: HashMap::new(),
             endings: HashMap::new(),
+            first_calls: None,
         }
     }
 
@@ -105,7 +112,8 @@ impl Module {
 
     /// Whether what was called at an offset in the file is all that a thread or the program does: what it returns is handed to what
     /// ends that, by code without unwind information, which leads nowhere else. So musl's first functions do (`exit(main(…))`), also
-    /// where a file has no names left (`clone`). Of the call alone: a function may call something else before.
+    /// where a file has no names left: `clone` by its code, and what calls `main` as the entry point leads there. Of the call alone: a
+    /// function may call something else before.
     pub fn ends_behind(&mut self, file_offset: u64, finder: &Finder) -> bool {
         let Some(address) = self.sources.own().address_of(file_offset) else {
             return false;
@@ -120,9 +128,10 @@ impl Module {
         let own = self.sources.own();
         let called = root::result_goes_to(own, address);
         let exits = root::exits_behind(own, address)
-            || called
-                .and_then(|called| self.symbol(called))
-                .is_some_and(|name| ENDINGS.contains(&name.as_slice()));
+            || called.is_some_and(|called| match self.symbol(called) {
+                Some(name) => ENDINGS.contains(&name.as_slice()),
+                None => self.is_first_call(address),
+            });
         // Last, as a table without an index is read through.
         let ends = exits && !root::may_have_rows(self.sources.own(), address);
         if self.endings.len() >= ADDRESSES_MAX {
@@ -130,6 +139,14 @@ impl Module {
         }
         self.endings.insert(address, ends);
         ends
+    }
+
+    /// Whether a call is one of the program's first functions. `address` is the last byte of the call.
+    fn is_first_call(&mut self, address: u64) -> bool {
+        let own = self.sources.own();
+        self.first_calls
+            .get_or_insert_with(|| entry::first_calls(own))
+            .contains(&address)
     }
 
     /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
@@ -337,6 +354,7 @@ impl Module {
             + self.sources.bytes()
             + (self.resolved.len() + self.resolved_lines.len()) * 64
             + self.endings.len() * 16
+            + self.first_calls.as_ref().map_or(0, HashSet::len) * 16
             + self.lines.bytes()
     }
 }
@@ -463,6 +481,59 @@ mod tests {
         assert!(begins("bare"), "which needs no symbol");
         assert!(!begins("another") && !begins("moved") && !begins("writes"));
         assert!(!begins("with_rows"), "which says itself who called it");
+    }
+
+    /// A program's first functions as those of musl, and what they call.
+    const FIRST_CALLS: &str = "
+        .globl _start
+        _start: xor %rbp, %rbp; mov %rsp, %rdi; and $-16, %rsp; call first; nop
+        first: jmp begin
+        begin: push %rbp; call inner; test %eax, %eax; je skip
+            nop
+        skip: lea stage(%rip), %rax; pop %rbp; jmp *%rax
+        stage: push %rbx; call inner
+            after_inner: mov %rdi, %rbx; call *%rbx
+            after_program: mov %eax, %edi; call ending
+        ending: mov $231, %eax; syscall; jmp ending
+        inner: call *%r9
+            after_deeper: mov %eax, %edi; call ending
+        unreached: call *%r9
+            after_unreached: mov %eax, %edi; call ending
+    ";
+
+    #[test]
+    fn a_stripped_programs_first_call_is_found_from_its_entry_point() {
+        let folder = tempfile::tempdir().unwrap();
+        let [source, named, stripped] = ["first.s", "named", "stripped"].map(|name| folder.path().join(name));
+        std::fs::write(&source, FIRST_CALLS).unwrap();
+        let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+            let status = std::process::Command::new(program).args(arguments).status();
+            assert!(status.unwrap().success());
+        };
+        let flags = ["-nostdlib", "-static", "-o"].map(AsRef::as_ref);
+        run("gcc", &[&flags[..], &[named.as_ref(), source.as_ref()]].concat());
+        run("strip", &["-o".as_ref(), stripped.as_ref(), named.as_ref()]);
+        let with_names = Elf::from_bytes(std::fs::read(named).unwrap()).unwrap();
+        let parsed = with_names.parse().unwrap();
+        let address_of = |name: &str| {
+            let mut symbols = parsed.symbols();
+            symbols
+                .find(|symbol| symbol.name() == Ok(name))
+                .unwrap()
+                .address()
+        };
+        let text = parsed.section_by_name(".text").unwrap();
+        let (text_offset, text_address) = (text.file_range().unwrap().0, text.address());
+        let elf = Elf::from_bytes(std::fs::read(stripped).unwrap()).unwrap();
+        let mut module = Module::new("first", elf, Home::default());
+        let mut ends_before = |name: &str| {
+            let offset = address_of(name) - 1 - text_address + text_offset;
+            module.ends_behind(offset, &Finder::default())
+        };
+        assert!(ends_before("after_program"));
+        assert!(!ends_before("after_inner"), "it goes on");
+        assert!(!ends_before("after_deeper"), "it is called itself");
+        assert!(!ends_before("after_unreached"));
     }
 
     #[test]

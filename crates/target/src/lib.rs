@@ -33,7 +33,7 @@ mod stat;
 
 pub use container::Surroundings;
 pub use error::TargetError;
-pub use list::{Life, Listed, children, command_line, find_executable, list};
+pub use list::{Children, Life, Listed, children, command_line, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, visit_mappings};
 pub use memory::Memory;
 pub use peer::has_own_rights;

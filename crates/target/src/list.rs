@@ -125,20 +125,32 @@ pub fn list() -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// How many of the processes that the caller may see have one of these as their parent, by that.
+/// What is known of the children of a process.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Children {
+    /// How many of them run, and the caller may see.
+    pub running: usize,
+    /// Others have ended, and it has waited for them.
+    pub have_ended: bool,
+}
+
+/// The children of these processes, of those that have or had any.
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
-pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, usize>> {
-    let mut found = BTreeMap::new();
+pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, Children>> {
+    let mut found = BTreeMap::<u32, Children>::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let text = pid.and_then(|pid| fs::read(format!("/proc/{pid}/stat")).ok());
-        if let Some(stat) = text.and_then(|text| Stat::parse(&text))
-            && !stat.ended()
-            && parents.contains(&stat.parent)
-        {
-            *found.entry(stat.parent).or_insert(0) += 1;
+        let (Some(pid), Some(stat)) = (pid, text.and_then(|text| Stat::parse(&text))) else {
+            continue;
+        };
+        if !stat.ended() && parents.contains(&stat.parent) {
+            found.entry(stat.parent).or_default().running += 1;
+        }
+        if stat.has_waited_for_children && parents.contains(&pid) {
+            found.entry(pid).or_default().have_ended = true;
         }
     }
     Ok(found)

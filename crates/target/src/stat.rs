@@ -18,6 +18,8 @@ pub struct Stat {
     pub start_time_ticks: u64,
     /// CPU time of all its threads, the ended ones too, in clock ticks.
     pub cpu_ticks: u64,
+    /// Whether children of it have ended and were waited for.
+    pub has_waited_for_children: bool,
     /// What an exec lays out anew, even of the same file: where its code and its stack begin.
     pub layout: (u64, u64),
 }
@@ -41,6 +43,8 @@ impl Stat {
             kernel_thread: number(9)? & FLAG_KERNEL_THREAD != 0,
             start_time_ticks: number(22)?,
             cpu_ticks: number(14)?.saturating_add(number(15)?),
+            // The page faults of such children: no process ends without one.
+            has_waited_for_children: number(11)? > 0 || number(13)? > 0,
             layout: (number(26)?, number(28)?),
         })
     }
@@ -130,6 +134,9 @@ mod tests {
             (b'S', 4711, (100, 300))
         );
         assert!(stat.kernel_thread && !stat.ended());
+        assert!(!stat.has_waited_for_children);
+        let text = b"7 (a) S 1 7 7 0 -1 0 0 12 0 0 1 2 0 0 20 0 1 0 4711 0 0 0 100 200 300 0 0";
+        assert!(Stat::parse(text).unwrap().has_waited_for_children);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use crate::render::source_names::in_columns;
 pub enum Style {
     /// Text.
     Plain,
+    /// A name, or several, each called by the next: text that may be shown in fewer columns than it has.
+    Name,
     /// What the eye should find first.
     Strong,
     /// What it may skip.
@@ -98,18 +100,22 @@ impl Line {
     }
 
     /// Cuts the longest name that stands beside other text in its middle, as those of C++ and Rust tell apart by their ends, so that
-    /// the line has a width, as far as that alone can make it.
+    /// the line has a width, as far as that alone can make it. Of [names](Style::Name) that is tried with briefer ones first.
     #[must_use]
     pub fn with_short_name(mut self, width: usize) -> Self {
         let beyond = self.width().saturating_sub(width);
         let pieces = self.0.len();
-        let names = self.0.iter_mut().filter(|(style, _)| *style == Style::Strong);
+        let is_name = |style: &Style| matches!(style, Style::Strong | Style::Name);
+        let names = self.0.iter_mut().filter(|(style, _)| is_name(style));
         if beyond > 0
             && pieces > 1
-            && let Some((_, name)) = names.max_by_key(|(_, text)| text.chars().count())
+            && let Some((style, name)) = names.max_by_key(|(_, text)| text.chars().count())
         {
-            let columns = name.chars().count();
-            *name = cut_middle(name, columns.saturating_sub(beyond).max(NAME_COLUMNS));
+            let columns = name.chars().count().saturating_sub(beyond).max(NAME_COLUMNS);
+            *name = match style {
+                Style::Name => in_columns(name, columns),
+                _ => cut_middle(name, columns),
+            };
         }
         self
     }
@@ -198,6 +204,30 @@ mod tests {
         );
         // A few columns of a name are left, and what does not fit then is cut.
         assert_eq!(line().cut(30).text(), "  45.5%  50.5 ms  std::co…::i…");
+    }
+
+    #[test]
+    fn names_are_shown_briefly_where_they_have_little_room() {
+        let name =
+            "shop::cart::Cart<std::vec::Vec<std::string::String, std::allocator<char> > >::add(int, long)";
+        let line = |name: &str| {
+            Line::of(Style::Plain, "        ")
+                .and(Style::Name, name)
+                .and(Style::Faint, "  cart.cc:7")
+        };
+        assert_eq!(
+            line(name).with_short_name(200).text(),
+            format!("        {name}  cart.cc:7")
+        );
+        assert_eq!(
+            line(name).with_short_name(80).text(),
+            "        Cart::add  cart.cc:7"
+        );
+        let chain = line("a_rather_long_function < another_long_function < a_third_function_there < main");
+        assert_eq!(
+            chain.with_short_name(80).text(),
+            "        a_rather_long_function < another_long_function < …  cart.cc:7"
+        );
     }
 
     #[test]

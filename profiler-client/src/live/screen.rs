@@ -99,7 +99,7 @@ impl Screen {
 }
 
 fn piece(bytes: &mut Vec<u8>, colour: bool, style: Style, text: &str) -> io::Result<()> {
-    if !colour || style == Style::Plain || text.is_empty() {
+    if !colour || matches!(style, Style::Plain | Style::Name) || text.is_empty() {
         return queue!(bytes, Print(text));
     }
     match style {
@@ -108,7 +108,7 @@ fn piece(bytes: &mut Vec<u8>, colour: bool, style: Style, text: &str) -> io::Res
         Style::Bar => queue!(bytes, SetForegroundColor(Color::DarkCyan))?,
         Style::SlowBar => queue!(bytes, SetForegroundColor(Color::DarkYellow))?,
         Style::Warning => queue!(bytes, SetForegroundColor(Color::Red))?,
-        Style::Plain => {}
+        Style::Plain | Style::Name => {}
     }
     queue!(bytes, Print(text), ResetColor, SetAttribute(Attribute::Reset))
 }

@@ -267,6 +267,32 @@ pub fn departures(departures: &[&v1::Departure]) -> String {
     lines
 }
 
+/// Files that processes of a session replaced, an object each.
+#[must_use]
+pub fn replaced_files(replaced: &[&v1::ReplacedFile]) -> String {
+    let mut lines = String::new();
+    for v1::ReplacedFile {
+        pid,
+        name,
+        path,
+        reason,
+    } in replaced
+    {
+        line(
+            &mut lines,
+            &json!({
+                "type": "file_replaced",
+                "schema": SCHEMA,
+                "pid": pid,
+                "name": name,
+                "path": path,
+                "reason": reason,
+            }),
+        );
+    }
+    lines
+}
+
 pub(super) fn line(lines: &mut String, object: &Value) {
     lines.push_str(&object.to_string());
     lines.push('\n');

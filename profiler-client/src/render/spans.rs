@@ -93,7 +93,8 @@ fn head(state: &SpansState, span: &v1::Span, number: &str, origin_ns: u64) -> Li
             Style::Strong,
             format!("{:>8}", units::duration(span.duration_ns as f64)),
         )
-        .and(Style::Plain, format!("  {}", terminal(name)))
+        .and(Style::Plain, "  ")
+        .and(Style::Name, terminal(name))
         .and(
             Style::Faint,
             format!("  at {:.6} s  {thread}", since_ns as f64 / 1e9),
@@ -222,25 +223,26 @@ fn longest_wait(state: &SpansState, span: &v1::Span, wait: &v1::SpanWait, most: 
     } else {
         String::new()
     };
-    let lock = wait.lock.as_ref();
-    let lock = lock.map_or_else(String::new, |lock| format!(" {}", waits::of_memory(lock)));
-    let title = format!(
-        "{} [{}]{lock} at +{}{of}",
-        units::duration(wait.time_ns as f64),
-        terminal(&wait.activity),
-        units::duration(wait.offset_ns as f64),
-    );
-    let mut lines = indented(vec![Line::of(Style::Faint, title)], "wait:");
+    let [time, offset] = [wait.time_ns, wait.offset_ns].map(|ns| units::duration(ns as f64));
+    let mut title = Line::of(Style::Faint, format!("{time} [{}]", terminal(&wait.activity)));
+    if let Some(lock) = &wait.lock {
+        let is_named = !(lock.name.is_empty() && lock.allocated.is_empty());
+        let style = if is_named { Style::Name } else { Style::Faint };
+        title = title.and(Style::Faint, " ").and(style, waits::of_memory(lock));
+    }
+    let title = title.and(Style::Faint, format!(" at +{offset}{of}"));
+    let mut lines = indented(vec![title], "wait:");
     let mut most = most;
     if let Some(by) = state.ended_by(wait).filter(|_| most > 0) {
-        lines.extend(indented(vec![Line::of(Style::Faint, ended_by(&by))], "ended:"));
+        lines.extend(indented(vec![ended_by(&by)], "ended:"));
         most -= 1;
     }
     with_frames(lines, span, &state.waited(wait).rev().collect::<Vec<_>>(), most)
 }
 
 /// Who ended a wait: a thread with the innermost functions that it ran outside of the kernel.
-fn ended_by(by: &EndedBy<'_>) -> String {
+fn ended_by(by: &EndedBy<'_>) -> Line {
+    let line = |by: String| Line::of(Style::Faint, format!("by {by}"));
     match by {
         EndedBy::Thread { tid, name, stack, .. } => {
             let own = stack.iter().rev().filter(|frame| !frame.kernel);
@@ -250,12 +252,14 @@ fn ended_by(by: &EndedBy<'_>) -> String {
                 .collect();
             let thread = thread(*name, *tid);
             if functions.is_empty() {
-                format!("by {thread}")
+                line(thread)
             } else {
-                format!("by {thread} in {}", functions.join(" < "))
+                line(format!("{thread} in ")).and(Style::Name, functions.join(" < "))
             }
         }
-        EndedBy::Interrupt(function) => format!("by an interrupt, {}", terminal(&function.function)),
+        EndedBy::Interrupt(function) => {
+            line("an interrupt, ".to_owned()).and(Style::Name, terminal(&function.function))
+        }
     }
 }
 
@@ -288,7 +292,8 @@ fn children(span: &v1::Span, most: usize) -> Vec<Line> {
                 .duration_ns
                 .map_or_else(String::new, |ns| format!("  {}", units::duration(ns as f64)));
             Line::of(Style::Faint, format!("{offset:>10}  "))
-                .and(Style::Plain, format!("{}{duration}", terminal(&child.place)))
+                .and(Style::Name, terminal(&child.place))
+                .and(Style::Plain, duration)
         })
         .collect();
     let more = all - lines.len() as u64;
@@ -658,6 +663,27 @@ pub(crate) mod tests {
             text.starts_with("3.0 s, the 2 slowest of 12,345 calls in the last 2.50 s;"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn names_longer_than_a_line_fit_one() {
+        let name = format!("shop::Cart<{}>::add", "std::vector<long>, ".repeat(15));
+        let mut state = sample();
+        state.spans.truncate(1);
+        let span = &mut state.spans[0];
+        span.values.clear();
+        span.function.as_mut().unwrap().name.clone_from(&name);
+        for child in &mut span.children {
+            child.place.clone_from(&name);
+        }
+        let wait = span.longest_wait.as_mut().unwrap();
+        wait.lock.as_mut().unwrap().name.clone_from(&name);
+        let lines = spans(&state, 0, Detail::FULL);
+        assert!(lines.iter().filter(|line| line.text().contains(&name)).count() > 2);
+        for line in lines {
+            let shown = line.with_short_name(80).text();
+            assert!(shown.chars().count() <= 80, "{shown}");
+        }
     }
 
     #[test]

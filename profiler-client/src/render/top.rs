@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{escape::terminal, text, threshold, units};
 use crate::{
-    live::line::{Line, Style},
+    live::line::{Line, Style, wrapped},
     state::{
         flame::FlameState,
         functions::{FunctionRow, FunctionTimes},
@@ -37,17 +37,20 @@ pub fn screen(
         threshold::describe(&state.scope, &state.summary)
     );
     let mut lines = vec![Line::of(Style::Strong, terminal(scope).into_owned()).and(Style::Faint, about)];
-    lines.extend(self::lines(times, state, rows.saturating_sub(3), Some(columns)));
     let lost = state
         .lost()
         .into_iter()
         .map(|(reason, count)| (reason.to_owned(), count))
         .collect();
     let cost = state.cost.as_ref().map(text::cost).unwrap_or_default();
-    lines.push(Line::of(
+    let foot = wrapped(
         Style::Faint,
-        format!("  {cost}  {}", text::losses(&lost)),
-    ));
+        &format!("  {cost}  {}", text::losses(&lost)),
+        columns,
+    );
+    let room = rows.saturating_sub(2 + foot.len());
+    lines.extend(self::lines(times, state, room, Some(columns)));
+    lines.extend(foot);
     lines
 }
 
@@ -134,4 +137,22 @@ pub fn json(times: &FunctionTimes, state: &FlameState, most: usize) -> String {
     });
     lines.push_str(&format!("{summary}\n"));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::functions::Sort;
+
+    #[test]
+    fn losses_for_many_reasons_take_the_lines_that_they_need() {
+        let mut state = FlameState::default();
+        let lost = (0..12).map(|number| (format!("a_reason_{number}"), 123_456));
+        state.summary.lost = lost.collect();
+        let times = FunctionTimes::of(&state, Sort::default());
+        let lines = screen(&times, &state, "pid 7", Duration::ZERO, (80, 24));
+        let text: Vec<String> = lines.iter().map(Line::text).collect();
+        assert!(text.iter().all(|line| line.chars().count() <= 80), "{text:?}");
+        assert_eq!(text.concat().matches("123,456").count(), 12, "{text:?}");
+    }
 }

@@ -45,7 +45,7 @@ pub fn hits(state: &TraceState, hits: &[v1::Hit], origin_ns: u64) -> Vec<Line> {
 /// A frame of a stack.
 #[must_use]
 pub(super) fn frame(frame: &v1::Frame) -> Line {
-    let line = Line::of(Style::Plain, format!("        {}", terminal(&frame.function)));
+    let line = Line::of(Style::Plain, "        ").and(Style::Name, terminal(&frame.function));
     if frame.file.is_empty() {
         return line;
     }
@@ -190,6 +190,7 @@ pub(crate) mod tests {
             text: text.into(),
             r#type: "int".into(),
             reason: if ok { String::new() } else { "why\x1b[2J".into() },
+            as_int: None,
         }
     }
 
@@ -270,6 +271,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn names_longer_than_a_line_fit_one() {
+        let name = format!("shop::Cart<{}>::add", "std::vector<long>, ".repeat(15));
+        let (mut state, mut seen) = sample();
+        for place in &mut state.places {
+            place.function.clone_from(&name);
+            place.site.clone_from(&name);
+        }
+        for hit in &mut seen {
+            hit.values.clear();
+        }
+        let lines = hits(&state, &seen, 0);
+        assert!(lines.iter().any(|line| line.text().contains(&name)));
+        let of_stack = frame(&v1::Frame {
+            function: name.clone(),
+            file: "/src/cart.cc".into(),
+            line: 7,
+            ..Default::default()
+        });
+        for line in lines.into_iter().chain([of_stack]) {
+            let shown = line.with_short_name(80).text();
+            assert!(shown.chars().count() <= 80, "{shown}");
+        }
+    }
+
+    #[test]
     fn a_hit_is_a_line() {
         let (state, seen) = sample();
         let lines: Vec<String> = hits(&state, &seen, 3_000_000_000)
@@ -336,6 +362,7 @@ pub(crate) mod tests {
                 text: text.clone(),
                 r#type: text.clone(),
                 reason: text.clone(),
+                as_int: None,
             }];
             for line in hits(&trace, &seen, 0) {
                 prop_assert!(!line.text().contains(char::is_control));

@@ -137,6 +137,9 @@ pub(super) fn push_state(lines: &mut String, value: &v1::HitValue) {
         v1::ValueState::Ok => {
             lines.push_str("\"state\":\"ok\",\"value\":");
             push_json(lines, &value.json);
+            if let Some(int) = value.as_int {
+                lines.push_str(&format!(",\"as_int\":{int}"));
+            }
             return;
         }
         v1::ValueState::OptimizedOut => "optimized_out",
@@ -284,6 +287,7 @@ mod tests {
                     text: text.clone(),
                     r#type: text.clone(),
                     reason: text.clone(),
+                    as_int: None,
                 })
                 .collect();
             let lines = hits(&trace, &seen);

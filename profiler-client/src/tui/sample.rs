@@ -223,6 +223,7 @@ fn trace(lost: u64) -> v1::WatchTraceResponse {
         text: text.into(),
         r#type: "int".into(),
         reason: String::new(),
+        as_int: None,
     };
     v1::WatchTraceResponse {
         places: vec![v1::TracedPlace {

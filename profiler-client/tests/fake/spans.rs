@@ -19,6 +19,7 @@ pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansRes
             text: "7".into(),
             r#type: "int".into(),
             reason: String::new(),
+            as_int: None,
         }],
         children: vec![v1::SpanChild {
             place: "server.cc:13".into(),

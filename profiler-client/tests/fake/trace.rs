@@ -21,6 +21,7 @@ fn value(expression: &str, state: ValueState, json: &str, text: &str) -> v1::Hit
             ValueState::Ok => String::new(),
             _ => "because \x1b[2J".into(),
         },
+        as_int: None,
     }
 }
 

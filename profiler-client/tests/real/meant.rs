@@ -140,6 +140,35 @@ fn watched(program: &Path, name: &str) -> (Ended, Value) {
     (command.end(), function.unwrap())
 }
 
+/// A program that loads a plugin which a newer one may replace, and where both are.
+struct Plugins {
+    program: PathBuf,
+    plugin: PathBuf,
+    newer: PathBuf,
+}
+
+impl Plugins {
+    fn make(directory: &Path) -> Self {
+        let program = compiled(directory, "loads.c", REPLACED, &["gcc", "-O1", "-g"]).unwrap();
+        let library = ["gcc", "-O1", "-g", "-shared", "-fPIC"];
+        let [plugin, newer] = [("old.c", "plugin.so"), ("new.c", "newer.so")].map(|(name, of)| {
+            let made = compiled(directory, name, LIBRARY, &library).unwrap();
+            let path = directory.join(of);
+            fs::rename(made, &path).unwrap();
+            path
+        });
+        Self {
+            program,
+            plugin,
+            newer,
+        }
+    }
+
+    fn start(&self) -> Fixture {
+        Fixture::start_by(Command::new(&self.program).args([&self.plugin, &self.newer]))
+    }
+}
+
 /// The last object of a run for one function.
 fn last(ended: &Ended) -> Value {
     let mut objects = ended.objects();
@@ -233,16 +262,8 @@ fn code_that_a_process_runs_from_a_copy_is_refused() {
 #[ignore = "needs root"]
 fn a_library_that_was_replaced_ends_the_run_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let in_folder = |name: &str| directory.path().join(name);
-    let program = compiled(directory.path(), "loads.c", REPLACED, &["gcc", "-O1", "-g"]).unwrap();
-    let library = ["gcc", "-O1", "-g", "-shared", "-fPIC"];
-    for (name, of) in [("old.c", "plugin.so"), ("new.c", "newer.so")] {
-        let made = compiled(directory.path(), name, LIBRARY, &library).unwrap();
-        fs::rename(made, in_folder(of)).unwrap();
-    }
     let daemon = Daemon::start();
-    let mut command = Command::new(&program);
-    let mut target = Fixture::start_by(command.args([in_folder("plugin.so"), in_folder("newer.so")]));
+    let mut target = Plugins::make(directory.path()).start();
     let pid = target.pid().to_string();
     let command = Running::start(through(
         &daemon.socket,
@@ -260,4 +281,43 @@ fn a_library_that_was_replaced_ends_the_run_with_the_reason() {
     let said = "the process has loaded another file in place of its own, of the same path";
     assert!(ended.stderr().contains(said), "{}", ended.stderr());
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_library_that_one_of_two_processes_replaces_is_said_in_the_streams() {
+    let directory = tempfile::tempdir().unwrap();
+    let plugins = Plugins::make(directory.path());
+    let daemon = Daemon::start();
+    let (mut replaces, stays) = (plugins.start(), plugins.start());
+    let pids = [&replaces, &stays].map(Fixture::pid);
+    let named = pids.map(|pid| pid.to_string()).join(",");
+    let words = ["latency", "-p", &named, "plugged", "--json"];
+    let mut command = Running::start(through(&daemon.socket, &words));
+    daemon.until_watched();
+    replaces.say("go");
+    assert_eq!(replaces.line(), "loaded");
+    let told = loop {
+        let line = command.line();
+        assert!(!line.is_empty(), "the run has ended");
+        let object: Value = serde_json::from_str(&line).unwrap();
+        if object["type"] == "file_replaced" {
+            break object;
+        }
+    };
+    let path = plugins.plugin.display().to_string();
+    let reason = format!(
+        "process {} (loads) has loaded another {path}: its calls since then were not seen",
+        pids[0]
+    );
+    assert_eq!(
+        told,
+        serde_json::json!({"type": "file_replaced", "schema": 1, "pid": pids[0], "name": "loads", "path": path,
+                           "reason": reason})
+    );
+    assert_eq!(replaces.finish().status, Some(0));
+    drop(stays);
+    let ended = command.end();
+    let said = ended.stderr().matches(&reason).count();
+    assert_eq!(said, 1, "{}", ended.stderr());
 }

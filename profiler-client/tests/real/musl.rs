@@ -89,3 +89,45 @@ fn stacks_of_all_threads_are_complete() {
         assert_eq!(target.finish().status, Some(0));
     }
 }
+
+/// One thread that works until standard input ends. Of others nothing but names says which function ends them.
+const WORKING_ALONE: &str = "
+    #include <stdio.h>
+    static volatile unsigned long sum;
+    __attribute__((noinline)) static void work(void) { for (int i = 0; i < 10000; i++) sum += i; }
+    int main(void)
+    {
+        puts(\"ready\");
+        fflush(stdout);
+        for (;;) work();
+    }
+";
+
+#[test]
+#[ignore = "needs root"]
+fn stacks_of_a_stripped_static_program_are_complete() {
+    if !has_program("musl-gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program] = ["working.c", "stripped"].map(|name| folder.path().join(name));
+    fs::write(&source, WORKING_ALONE).unwrap();
+    let mut build = Command::new("musl-gcc");
+    build
+        .args(["-O2", "-static", "-s", "-o"])
+        .args([&program, &source]);
+    assert!(build.status().unwrap().success());
+    let target = Fixture::start_by(&mut Command::new(&program));
+    let pid = target.pid().to_string();
+    let asked = ["flame", "-p", &pid, "-F", "499", "--duration", "4", "--json"];
+    let objects = run(profiler(&asked)).status(0).objects();
+    let (_, stacks) = objects.split_last().unwrap();
+    let samples = |is_meant: &dyn Fn(&Value) -> bool| -> u64 {
+        let meant = stacks.iter().filter(|stack| is_meant(stack));
+        meant.map(|stack| stack["samples"].as_u64().unwrap()).sum()
+    };
+    let (all, complete) = (samples(&|_| true), samples(&|stack| stack["complete"] == true));
+    println!("of {all} samples, {complete} are complete");
+    assert!(all > 20 && complete * 100 > all * 95, "{stacks:?}");
+    drop(target);
+}

@@ -199,3 +199,40 @@ fn a_process_that_runs_another_program_is_said_as_well() {
     ended.says(&format!("The run ended by itself: process {last} "));
     assert_eq!(daemon.stop(), Some(0));
 }
+
+#[test]
+#[ignore = "needs root"]
+fn source_is_shown_of_all_processes_that_are_named() {
+    let calls = Fixture::start("calls", &arguments(1));
+    let parent = Fixture::start("parent", &["1".to_owned()]);
+    let named = format!("{},{}", calls.pid(), parent.pid());
+    let shown = |place: &str| -> Vec<Value> {
+        let shown = run(profiler(&["source", "-p", &named, place, "--json"])).status(0);
+        let mut objects = shown.objects();
+        objects.retain(|object| object["type"] == "source");
+        objects
+    };
+    // The first of them has no such function, and no such line.
+    for place in ["work", "parent.c:13"] {
+        let functions = shown(place);
+        let [function] = &*functions else {
+            panic!("{functions:?}")
+        };
+        assert_eq!(function["function"], "work", "{place}");
+        assert!(
+            function["module"].as_str().unwrap().ends_with("/parent"),
+            "{place}"
+        );
+    }
+    // Both have one: each is shown once.
+    let both = shown("main");
+    let modules: Vec<&str> = both
+        .iter()
+        .map(|function| function["module"].as_str().unwrap())
+        .collect();
+    for fixture in ["/calls", "/parent"] {
+        let of_it = modules.iter().filter(|module| module.ends_with(fixture));
+        assert_eq!(of_it.count(), 1, "{modules:?}");
+    }
+    drop([calls, parent]);
+}

@@ -69,6 +69,28 @@ fn arguments_are_read_by_the_calling_convention() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_register_that_may_be_a_negative_int_says_so() {
+    let (told, ended) = traced("untold", "return,arg1,(int)return");
+    let mut hits = ended.status(0).objects();
+    hits.pop();
+    let mut negative = 0;
+    for (told, hit) in told.iter().zip(&hits) {
+        let returned: i64 = told[7].parse().unwrap();
+        let value = &hit["values"]["return"];
+        assert_eq!(value["type"], "long in rax");
+        if value["value"].as_i64() == Some(returned) {
+            assert!(value.get("as_int").is_none(), "{value}");
+        } else {
+            assert_eq!(value["as_int"], json!(returned), "{hit}, told {told:?}");
+            negative += 1;
+        }
+        assert!(hit["values"]["(int)return"].get("as_int").is_none());
+    }
+    assert_eq!(negative, 20);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn conditions_on_arguments_have_a_type() {
     for (scope, expected) in [
         ("untold[(int)arg1 < 0]", 20),

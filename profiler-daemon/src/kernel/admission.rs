@@ -28,8 +28,11 @@ type Words = [u64; size_of::<Admission>() / 8];
 /// Where its [`Image::start_ns`] is in it.
 const START: usize = 0;
 
-/// Where [`Admission::refused`] is in it.
-const REFUSED: usize = size_of::<Words>() / 8 - 3;
+/// Where [`Admission::flags`] is in it.
+const FLAGS: usize = size_of::<Words>() / 8 - 4;
+
+/// Where [`Admission::refused`] is.
+const REFUSED: usize = FLAGS + 1;
 
 /// Where [`Admission::ended_by`] is.
 const ENDED_BY: usize = REFUSED + 1;
@@ -135,6 +138,53 @@ impl Engine {
         }
         self.forget_remembered()?;
         dismissed
+    }
+
+    /// Counts the processes that one begins which [`Engine::look_at`] said this of, and nothing else: the programs may not look at it
+    /// unless it is admitted.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn count_children(&mut self, state: &ProcessState) -> Result<(), KernelError> {
+        let mut admissions = admissions(&mut self.ebpf)?;
+        match admissions.get(&state.tgid, 0) {
+            Ok(known) if known[START] == state.image.start_ns => return Ok(()),
+            Ok(_) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let closed = Admission {
+            image: state.image,
+            rights: state.rights,
+            ..Admission::default()
+        };
+        Ok(admissions.insert(state.tgid, words(&closed), 0)?)
+    }
+
+    /// Lets the programs look at processes no more, whose children they count on.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; the others are not looked at any more then.
+    pub fn shut(&mut self, pids: &[u32]) -> Result<(), KernelError> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let mut admissions = admissions(&mut self.ebpf)?;
+        let mut shut = Ok(());
+        for pid in pids {
+            let closed = match admissions.get(pid, 0) {
+                Ok(mut known) => {
+                    known[FLAGS] = 0;
+                    admissions.insert(pid, known, 0)
+                }
+                Err(error) => Err(error),
+            };
+            match closed {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(error) => shut = Err(error.into()),
+            }
+        }
+        self.forget_remembered()?;
+        shut
     }
 
     /// Has each thread asked again that keeps whether it is admitted. To be called behind each change of an admission.
@@ -350,6 +400,7 @@ mod tests {
                 16
             ]
         );
+        assert_eq!(words(&admission)[FLAGS], 13);
         assert_eq!(words(&admission)[REFUSED], 14);
         assert_eq!(words(&admission)[ENDED_BY], 15);
         assert_eq!(words(&admission)[CHILDREN], 16);

@@ -30,6 +30,10 @@ fn value_message(value: &Value) -> Message {
     match value {
         Value::Signed(number) => Message::Integer(signed(*number)),
         Value::Unsigned(number) => Message::Integer(integer(false, false, *number)),
+        Value::Register(number) => Message::Integer(v1::RecordedInteger {
+            is_register: true,
+            ..signed((*number).into())
+        }),
         Value::Boolean(value) => Message::Boolean(*value),
         Value::Character(character) => Message::Character(u32::from(*character)),
         Value::Float(number) => Message::Float(*number),
@@ -74,6 +78,7 @@ fn integer(is_signed: bool, is_negative: bool, magnitude: u128) -> v1::RecordedI
     v1::RecordedInteger {
         is_signed,
         is_negative,
+        is_register: false,
         low: half(magnitude),
         high: half(magnitude >> 64),
     }
@@ -102,6 +107,9 @@ pub fn reading(message: v1::RecordedValue) -> Result<Reading, Damaged> {
         Message::OptimizedOut(reason) => return Ok(Reading::OptimizedOut(reason)),
         Message::Unreadable(reason) => return Ok(Reading::Unreadable(reason)),
         Message::Unsupported(reason) => return Ok(Reading::Unsupported(reason)),
+        Message::Integer(integer) if integer.is_register => {
+            Value::Register(i64::try_from(signed_of(integer)?).map_err(|_| Damaged)?)
+        }
         Message::Integer(integer) if integer.is_signed => Value::Signed(signed_of(integer)?),
         Message::Integer(integer) => Value::Unsigned(magnitude(integer)),
         Message::Boolean(value) => Value::Boolean(value),
@@ -167,6 +175,8 @@ mod tests {
         let values = [
             ok(Value::Signed(i128::MIN)),
             ok(Value::Signed(-1)),
+            ok(Value::Register(0xffff_ffff)),
+            ok(Value::Register(i64::MIN)),
             ok(Value::Unsigned(u128::MAX)),
             ok(Value::Boolean(false)),
             ok(Value::Character('é')),

@@ -1,4 +1,4 @@
-//! Processes that left a session, which the next message of each of its streams tells.
+//! Processes that left a session, and files that its processes replaced: the next message of each of its streams tells them.
 
 use futures_util::StreamExt as _;
 use profiler_proto::{stream::Message as _, v1};
@@ -8,7 +8,7 @@ use super::{
     arguments,
     streams::{Messages, Watched},
 };
-use crate::session::{Caller, Departure, DepartureCause, Departures, Handle, Reason};
+use crate::session::{Caller, Departure, DepartureCause, Departures, Handle, Reason, ReplacedFile};
 
 /// Opens a view for a caller. Its messages tell which processes have left the session: the first those that had left by then.
 pub async fn open<R: Watched>(
@@ -19,13 +19,16 @@ pub async fn open<R: Watched>(
     let session = asked.session().to_owned();
     let messages = asked.open(caller, handle).await?;
     let departures = of_session(session, caller, handle).await?;
-    let mut told = 0;
+    let (mut told_left, mut told_replaced) = (0, 0);
     Ok(Box::pin(messages.map(move |message| {
         let mut message = message?;
         if let Some(info) = message.info_mut() {
-            let left = departures.behind(told);
-            told += left.len();
+            let left = departures.left.behind(told_left);
+            told_left += left.len();
             info.departures = left.iter().map(departure).collect();
+            let replaced = departures.replaced.behind(told_replaced);
+            told_replaced += replaced.len();
+            info.replaced_files = replaced.iter().map(replaced_file).collect();
         }
         Ok(message)
     })))
@@ -36,6 +39,15 @@ async fn of_session(session: String, caller: Caller, handle: &Handle) -> Result<
         // It ended once the view was open: its last message says that.
         Err(error) if error.reason == Reason::SessionNotFound => Ok(Departures::default()),
         departures => Ok(departures?),
+    }
+}
+
+fn replaced_file(file: &ReplacedFile) -> v1::ReplacedFile {
+    v1::ReplacedFile {
+        pid: file.pid,
+        name: file.name.clone(),
+        path: file.path.display().to_string(),
+        reason: file.reason(),
     }
 }
 

@@ -35,8 +35,9 @@ pub fn info(at: Position, shown: &Shown<'_>) -> v1::StreamInfo {
         cost: Some(convert::cost(shown.cost)),
         children: shown.children,
         end: shown.ended.map(end),
-        // Those are told as a message leaves.
+        // These are told as a message leaves.
         departures: Vec::new(),
+        replaced_files: Vec::new(),
     }
 }
 

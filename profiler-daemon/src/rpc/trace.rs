@@ -137,11 +137,16 @@ pub fn reading(reading: &Reading) -> v1::HitValue {
             reason.clone(),
         ),
     };
+    let as_int = match reading {
+        Reading::Ok(value) => value.as_negative_int(),
+        _ => None,
+    };
     v1::HitValue {
         state: state.into(),
         json,
         text,
         reason,
+        as_int,
         ..Default::default()
     }
 }
@@ -160,6 +165,7 @@ fn as_json(value: &Value) -> Json {
             integer(*number < 0, number.unsigned_abs())
         }
         Value::Unsigned(number) => integer(false, *number),
+        Value::Register(number) => integer(*number < 0, number.unsigned_abs().into()),
         Value::Boolean(value) => json!(value),
         Value::Character(character) => json!(character.to_string()),
         Value::Float(number) if number.is_finite() => json!(number),

@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_common::{
-    admission::{ProcessState, Rights},
+    admission::{Image, ProcessState, Rights},
     counter::Counter,
 };
 use profiler_target::{Standing, TargetError};
 
 use super::{
     authorize::authorize,
+    children_before::ChildrenCount,
     command::Caller,
     departures::{DepartureCause, Leaving},
     error::{Reason, SessionError},
@@ -30,6 +31,12 @@ const DOUBT_NS: u64 = 500_000_000;
 /// So often it is looked which processes somebody looks at, also where that has not changed.
 const ADMISSIONS_AGAIN_NS: u64 = 10_000_000_000;
 
+/// How long the children of a process are counted that nobody looks at, and that was not asked about again: it is about to be probed.
+const COUNTED_FOR_NS: u64 = 10_000_000_000;
+
+/// Processes whose children are counted before they are probed.
+const MAX_PARENTS: usize = 1024;
+
 /// Processes that the programs may look at.
 #[derive(Default)]
 pub struct Admissions {
@@ -38,6 +45,8 @@ pub struct Admissions {
     doubted: BTreeMap<u32, u64>,
     /// When all that are known were last compared with those that somebody looks at; `None` where that may have changed since.
     settled_ns: Option<u64>,
+    /// Processes whose children are counted, as they are about to be probed.
+    parents: BTreeMap<u32, CountedParent>,
     /// [`Counter::AdmissionRefused`] when it was last looked at.
     refused: u64,
 }
@@ -49,6 +58,16 @@ struct Known {
     any_rights: bool,
     /// Times that a program was at it and did not look, as they have been told.
     missed: u64,
+}
+
+/// A process whose children are counted, whether or not the programs may look at it.
+struct CountedParent {
+    /// As what it was looked at: when it began tells it from others of its number.
+    image: Image,
+    /// Since when they are counted without a gap.
+    since_ns: u64,
+    /// Until then nobody has to ask again.
+    until_ns: u64,
 }
 
 /// A process that is not what it was when it was admitted.
@@ -276,6 +295,75 @@ impl Admissions {
         !self.settled_ns.is_some_and(is_settled)
     }
 
+    /// Counts the children of processes from now on, of those that a caller may look at; what was counted until now. Beyond a bound, no
+    /// more are counted.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn count_children(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        pids: &[u32],
+        now_ns: u64,
+    ) -> Result<Vec<ChildrenCount>, KernelError> {
+        let states = engine.look_at(pids);
+        let counts = states.and_then(|states| self.count_all(engine, caller, states, now_ns));
+        self.close(engine, pids);
+        counts
+    }
+
+    fn count_all(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        states: Vec<ProcessState>,
+        now_ns: u64,
+    ) -> Result<Vec<ChildrenCount>, KernelError> {
+        let mut counts = Vec::new();
+        for state in states {
+            let pid = state.tgid;
+            if authorize(caller, pid, &Standing::from(&state)).is_err() || !self.can_count(&state) {
+                continue;
+            }
+            engine.count_children(&state)?;
+            let known = self.parents.get(&pid);
+            let since_ns = known.filter(|parent| parent.image.start_ns == state.image.start_ns);
+            let since_ns = since_ns.map_or(now_ns, |parent| parent.since_ns);
+            let parent = CountedParent {
+                image: state.image,
+                since_ns,
+                until_ns: now_ns.saturating_add(COUNTED_FOR_NS),
+            };
+            self.parents.insert(pid, parent);
+            let counted = engine.counted_of(&[pid])?;
+            counts.push(ChildrenCount {
+                pid,
+                count: counted.get(&pid).copied().unwrap_or_default().children,
+                at_ns: now_ns,
+                since_ns,
+            });
+        }
+        Ok(counts)
+    }
+
+    /// Whether the children of a process may be counted: there is room, and its number is not known as another's.
+    fn can_count(&self, state: &ProcessState) -> bool {
+        let is_anothers = |known: &Known| known.state.image.start_ns != state.image.start_ns;
+        !self.known.get(&state.tgid).is_some_and(is_anothers)
+            && (self.parents.contains_key(&state.tgid) || self.parents.len() < MAX_PARENTS)
+    }
+
+    /// Counts the children of those processes no more whom nobody has asked about for long.
+    pub fn end_counts(&mut self, engine: &mut Engine, now_ns: u64) {
+        let over: Vec<u32> = self
+            .parents
+            .extract_if(.., |_, parent| now_ns >= parent.until_ns)
+            .map(|(pid, _)| pid)
+            .collect();
+        self.close(engine, &over);
+    }
+
     /// Lets the programs look at no other processes than these.
     pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool, now_ns: u64) {
         self.settled_ns = Some(now_ns);
@@ -292,13 +380,14 @@ impl Admissions {
         self.close(engine, &over);
     }
 
-    /// Closes processes that are not known.
+    /// Closes processes that are not known; children that are counted are counted on.
     fn close(&self, engine: &mut Engine, pids: &[u32]) {
         let own = std::process::id();
         let is_over = |pid: &u32| *pid != own && !self.known.contains_key(pid);
-        let over: Vec<u32> = pids.iter().copied().filter(is_over).collect();
-        if let Err(error) = engine.dismiss(&over) {
-            tracing::error!(%error, pids = ?over, "a process that nobody looks at stays admitted");
+        let over = pids.iter().copied().filter(is_over);
+        let (parents, others): (Vec<u32>, Vec<u32>) = over.partition(|pid| self.parents.contains_key(pid));
+        if let Err(error) = engine.shut(&parents).and(engine.dismiss(&others)) {
+            tracing::error!(%error, ?parents, ?others, "a process that nobody looks at stays admitted");
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{
     calibrate::HitCosts,
+    children_before::ChildrenCount,
     counted::Counted,
     departures::Departures,
     error::{Reason, SessionError},
@@ -264,6 +265,12 @@ pub(super) enum Command {
         expected: Expected,
         reply: Reply<Ability>,
     },
+    /// Children of processes are counted from now on; what was counted until now.
+    CountChildren {
+        caller: Caller,
+        pids: Vec<u32>,
+        reply: Reply<Vec<ChildrenCount>>,
+    },
     SideLoad {
         files: SideLoaded,
         reply: Reply<()>,
@@ -377,6 +384,7 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ability { .. } => "ability",
+            Self::CountChildren { .. } => "count_children",
             Self::SideLoad { .. } => "side_load",
             Self::HitCosts { .. } => "hit_costs",
             Self::Measure { .. } => "measure",
@@ -523,8 +531,7 @@ impl Handle {
             explain,
             allocations,
         };
-        let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
-        let prepared = Box::new(prepared);
+        let (mut prepared, ability) = self.prepare(caller, target, scope, how).await?;
         if let Some(explain) = &prepared.explain {
             terms.capture = Some(explain.capture.clone());
         }
@@ -537,6 +544,8 @@ impl Handle {
             let pids = prepared.processes.iter().map(Process::pid).collect();
             self.ask(caller, |reply| Command::Follow { pids, reply }).await?;
         }
+        self.warn_of_children(caller, &mut prepared).await;
+        let prepared = Box::new(prepared);
         let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
         let attach = self.ask(caller, |reply| Command::Attach {
             caller,
@@ -599,16 +608,23 @@ impl Handle {
         let captures = how.capture.as_ref().map(Capture::reads);
         let expected = looked_up.expected(captures.or(how.explain.then_some(true)));
         let allocations = how.allocations;
-        // The programs load while the files are read.
-        let (ability, read) = tokio::join!(
-            self.ask(caller, |reply| Command::Ability { expected, reply }),
+        let pids = looked_up.processes.iter().map(Process::pid).collect();
+        // The programs load while the files are read, and then count the children that begin meanwhile.
+        let (loaded, read) = tokio::join!(
+            async {
+                let ability = self.ask(caller, |reply| Command::Ability { expected, reply });
+                let ability = ability.await?;
+                Ok::<_, SessionError>((ability, self.count_children(caller, pids).await))
+            },
             blocking(move || {
                 let read = looked_up.read(&library, allocations);
                 drop(reading);
                 read
             })
         );
-        Ok((read?, ability?, turn))
+        let (mut read, (ability, children)) = (read?, loaded?);
+        read.children = children;
+        Ok((read, ability, turn))
     }
 
     /// Says what a new session, or an edit of one, would attach and cost, and attaches nothing but probes that only count, for a
@@ -651,7 +667,8 @@ impl Handle {
                 (editable.target, scope, how, editable.budget)
             }
         };
-        let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
+        let (mut prepared, ability) = self.prepare(caller, target, scope, how).await?;
+        self.warn_of_children(caller, &mut prepared).await;
         let perf_links = ability.attach == AttachKind::Perf;
         let mut estimate = self.estimate_of(caller, prepared, perf_links, looks).await?;
         estimate.warn_of_costs(budget);
@@ -731,7 +748,9 @@ impl Handle {
                 })
                 .await
             } else {
-                let (prepared, _) = self.prepare(caller, target, scope, how).await?;
+                let (mut prepared, _) = self.prepare(caller, target, scope, how).await?;
+                // How many begin is said while it goes on.
+                prepared.warn_of_running_children();
                 let prepared = Box::new(prepared);
                 self.ask(caller, |reply| Command::Replace {
                     caller,

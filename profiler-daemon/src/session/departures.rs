@@ -1,7 +1,8 @@
-//! Processes that leave a session while it looks at others.
+//! Processes that leave a session while it looks at others, and those that load other files in place of what is probed in them.
 
 use std::{
     collections::HashSet,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -53,25 +54,68 @@ pub struct Departure {
     pub of: usize,
 }
 
-/// Those of a session in the order in which they left, as its streams read them: each process leaves once, so that there are no more
-/// than a session looks at. Cheap to clone.
-#[derive(Clone, Default, Debug)]
-pub struct Departures(Arc<Mutex<Vec<Departure>>>);
+/// A file that is mapped in a process no more, but another one of its path is: probes in it see no calls of that process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplacedFile {
+    /// The process's number.
+    pub pid: u32,
+    /// What the process is called.
+    pub name: String,
+    /// The path of both files.
+    pub path: PathBuf,
+}
 
-impl Departures {
-    /// Those behind the first so many.
+impl ReplacedFile {
+    /// In words.
     #[must_use]
-    pub fn behind(&self, told: usize) -> Vec<Departure> {
+    pub fn reason(&self) -> String {
+        let Self { pid, name, path } = self;
+        format!(
+            "process {pid} ({name}) has loaded another {}: its calls since then were not seen",
+            path.display()
+        )
+    }
+}
+
+/// What happened in a session, in its order, as its streams read it. Cheap to clone.
+#[derive(Debug)]
+pub struct Told<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T: Clone> Told<T> {
+    /// All behind the first so many.
+    #[must_use]
+    pub fn behind(&self, told: usize) -> Vec<T> {
         self.lock().get(told..).unwrap_or_default().to_vec()
     }
 
-    fn push(&self, departure: Departure) {
-        self.lock().push(departure);
+    fn push(&self, one: T) {
+        self.lock().push(one);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Departure>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl<T> Clone for Told<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Told<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+/// What a session's streams tell of its processes. Cheap to clone.
+#[derive(Clone, Default, Debug)]
+pub struct Departures {
+    /// Those that left: each once, so that there are no more than a session looks at.
+    pub left: Told<Departure>,
+    /// Files that processes replaced: each of a process once, so that there are no more than places whose code is watched.
+    pub replaced: Told<ReplacedFile>,
 }
 
 /// Which processes of a session have left.
@@ -100,7 +144,7 @@ impl Departed {
     /// Notes that a process left, where that is not known.
     pub fn note(&mut self, pid: u32, name: &str, why: Leaving) {
         if self.pids.insert(pid) {
-            self.told.push(Departure {
+            self.told.left.push(Departure {
                 pid,
                 name: name.to_owned(),
                 why,
@@ -108,6 +152,15 @@ impl Departed {
                 of: self.of,
             });
         }
+    }
+
+    /// Notes that a process has replaced a file; whether that was not known.
+    pub fn note_replaced(&mut self, file: &ReplacedFile) -> bool {
+        let is_new = !self.told.replaced.lock().contains(file);
+        if is_new {
+            self.told.replaced.push(file.clone());
+        }
+        is_new
     }
 
     /// For the session's streams.
@@ -130,14 +183,31 @@ mod tests {
         let told = departed.told();
         departed.note(7, "a", ended(7));
         departed.note(7, "a", ended(7));
-        let first = told.behind(0);
+        let first = told.left.behind(0);
         let [seven] = &*first else { panic!("{first:?}") };
         assert_eq!((seven.pid, seven.left, seven.of), (7, 2, 3));
         departed.note(8, "b", ended(8));
-        let second = told.behind(1);
+        let second = told.left.behind(1);
         let [eight] = &*second else { panic!("{second:?}") };
         assert_eq!((eight.pid, eight.left, eight.of), (8, 1, 3));
         assert!(departed.has(8) && !departed.has(9));
-        assert!(told.behind(2).is_empty() && told.behind(9).is_empty());
+        assert!(told.left.behind(2).is_empty() && told.left.behind(9).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_a_process_replaced_is_told_once() {
+        let mut departed = Departed::of(2);
+        let file = |pid| ReplacedFile {
+            pid,
+            name: "calls".to_owned(),
+            path: "/srv/plugin.so".into(),
+        };
+        let new: Vec<bool> = [7, 8, 7]
+            .iter()
+            .map(|pid| departed.note_replaced(&file(*pid)))
+            .collect();
+        assert_eq!(new, [true, true, false]);
+        assert_eq!(departed.told().replaced.behind(1), [file(8)]);
+        assert!(departed.told().left.behind(0).is_empty(), "it is still looked at");
     }
 }

@@ -41,6 +41,11 @@ pub struct TargetFile {
 }
 
 impl TargetFile {
+    /// The process that has it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// What brings the debug information that it lacks.
     pub fn remedy(&self) -> &Remedy {
         self.remedy

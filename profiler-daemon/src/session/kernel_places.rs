@@ -208,7 +208,10 @@ pub fn look(
                 return record.lower(expression);
             }
             require_whole(expression)?;
-            values::of_system_call()
+            match place {
+                Place::KernelFunction(_) => values::of_kernel_function(),
+                _ => values::of_system_call(),
+            }
         },
         |condition| {
             let Condition {

@@ -112,10 +112,15 @@ impl Handle {
         } = editable;
         let (read, ability, turn) = self.read_target(caller, target, scope.to_string(), &how).await?;
         let anew = blocking(move || {
+            let (no_returns_in, code) = (read.no_returns_in(ability, &how), read.code());
+            let mut prepared = read.plan(ability, &how).map(Box::new);
+            if let Ok(prepared) = &mut prepared {
+                prepared.warn_of_running_children();
+            }
             let anew = PlannedAnew {
-                no_returns_in: read.no_returns_in(ability, &how),
-                code: read.code(),
-                prepared: read.plan(ability, &how).map(Box::new),
+                no_returns_in,
+                code,
+                prepared,
             };
             drop(turn);
             Ok(anew)

@@ -397,14 +397,14 @@ pub fn number(
 /// What all files say of a line, by file; where none has anything, why the one that comes nearest has not. That a file's
 /// name means several goes before everything. An error has a weight by how much it says, see [`line_weight`].
 pub fn in_files<'f, T, E>(
-    files: &'f [TargetFile],
+    files: impl Iterator<Item = &'f TargetFile> + Clone,
     mut find: impl FnMut(&'f TargetFile) -> Result<Result<T, E>, SessionError>,
     weight: impl Fn(&E) -> u8,
     refusal: impl Fn(&E) -> SessionError,
 ) -> Result<Vec<(&'f TargetFile, T)>, SessionError> {
     let mut found = Vec::new();
     let mut worst: Option<E> = None;
-    for file in files.iter().filter(|file| file.known.index.has_debug_info()) {
+    for file in files.clone().filter(|file| file.known.index.has_debug_info()) {
         match find(file)? {
             Ok(of_file) => found.push((file, of_file)),
             Err(error) if worst.as_ref().is_none_or(|worst| weight(&error) > weight(worst)) => {
@@ -416,7 +416,7 @@ pub fn in_files<'f, T, E>(
     match worst {
         Some(error) if found.is_empty() || weight(&error) == AMBIGUOUS => {
             let refused = refusal(&error);
-            Err(match bare_executable(files) {
+            Err(match bare_executable(files.clone()) {
                 Some(file) if weight(&error) <= OF_OTHERS => without_lines(file, Some(refused)),
                 _ => refused,
             })
@@ -430,8 +430,8 @@ pub fn in_files<'f, T, E>(
 }
 
 /// The executable, if it has no debug information: what is not found elsewhere may be in it.
-fn bare_executable(files: &[TargetFile]) -> Option<&TargetFile> {
-    files.first().filter(|file| !file.known.index.has_debug_info())
+fn bare_executable<'f>(mut files: impl Iterator<Item = &'f TargetFile>) -> Option<&'f TargetFile> {
+    files.next().filter(|file| !file.known.index.has_debug_info())
 }
 
 /// Why no line of a file is known, what brings it, and what can be named instead. `elsewhere` is why there is no such line in
@@ -521,7 +521,7 @@ pub fn plan_all<'f>(
         let at_site = |site: &LineSite| at(file, &debug, source, *site, conditions, capture);
         Ok(Ok(found.sites.iter().map(at_site).collect::<Result<_, _>>()?))
     };
-    in_files(files, plan, line_weight, line_refusal)
+    in_files(files.iter(), plan, line_weight, line_refusal)
 }
 
 /// The branches of a line in all files that go one way.
@@ -566,7 +566,7 @@ pub fn plan_branches<'f>(
         BranchError::Line(error) => line_weight(error),
         _ => OF_CODE,
     };
-    in_files(files, plan, weight, |error| match error {
+    in_files(files.iter(), plan, weight, |error| match error {
         BranchError::Line(error) => line_refusal(error),
         error => {
             let nearest = match error {
@@ -637,7 +637,7 @@ pub fn plan_calls<'f>(
         CallError::Line(error) => line_weight(error),
         _ => OF_CODE,
     };
-    in_files(files, plan, weight, |error| match error {
+    in_files(files.iter(), plan, weight, |error| match error {
         CallError::Line(error) => line_refusal(error),
         CallError::Inlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, error.to_string()),
         _ => SessionError::new(Reason::FunctionNotFound, error.to_string()),

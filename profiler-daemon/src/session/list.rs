@@ -1,9 +1,6 @@
 //! The functions of a process; nothing is attached.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::HashMap;
 
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
@@ -78,11 +75,7 @@ pub fn list_functions(
         });
     };
     let mut listed = Vec::new();
-    let mut seen: HashSet<(&str, usize)> = HashSet::new();
-    // Most processes run the same files.
-    let all = read.files.iter().flatten();
-    let each = all.filter(|file| seen.insert((&file.shown, Arc::as_ptr(&file.known).addr())));
-    let each: Vec<&TargetFile> = each.collect();
+    let each = read.each_file();
     for file in &each {
         let index = &file.known.index;
         let matching = index.matching(name);

@@ -7,7 +7,7 @@ use profiler_common::probe::ProbeId;
 use super::{
     command::{Caller, Reply},
     error::{Reason, SessionError},
-    refusal::kernel_refusal,
+    refusal::attach_refusal,
     running::answer,
 };
 use crate::kernel::{Attachment, Engine, HitSpec, KernelError};
@@ -81,7 +81,7 @@ pub fn attach(engine: &mut Engine, files: &[MeasuredFile]) -> Result<Vec<Attachm
                 for attachment in attachments {
                     engine.detach(attachment);
                 }
-                return Err(kernel_refusal(&error));
+                return Err(attach_refusal(&error, &[file.pid]));
             }
         }
     }

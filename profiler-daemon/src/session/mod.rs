@@ -19,6 +19,7 @@
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `inbox` | requests that wait for the thread: root's first, users' by turns |
+//! | `children_before` | how many processes a target begins before it is probed |
 //! | `late_code` | code that a target maps while it is looked at |
 //! | `probed_code` | code under probes that a target changes |
 //! | `estimate` | what attaching a scope would do and cost |
@@ -71,6 +72,7 @@ mod by_value;
 mod calibrate;
 mod census;
 mod chains;
+mod children_before;
 mod command;
 mod cost;
 mod counted;
@@ -147,7 +149,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
-pub use departures::{Departure, DepartureCause, Departures, Leaving};
+pub(crate) use departures::{Departure, DepartureCause, Departures, ReplacedFile};
 pub(crate) use division::predicates;
 pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};

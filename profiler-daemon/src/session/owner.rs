@@ -53,7 +53,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Ability, Engine},
+    kernel::{Ability, Engine, Expected},
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
@@ -233,12 +233,9 @@ impl Owner {
             _ => {}
         }
         match command {
-            Command::Ability { expected, reply } => {
-                answer(reply, self.ability());
-                if let Some(running) = &mut self.running {
-                    // While the files are read.
-                    running.engine.ready(expected);
-                }
+            Command::Ability { expected, reply } => self.tell_ability(expected, reply),
+            Command::CountChildren { caller, pids, reply } => {
+                answer(reply, self.count_children(caller, &pids));
             }
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
@@ -396,6 +393,14 @@ impl Owner {
         let sampler = running.engine.ready_sampler();
         sampler.map_err(|error| kernel_refusal(&error))?;
         Ok(())
+    }
+
+    fn tell_ability(&mut self, expected: Expected, reply: Reply<Ability>) {
+        answer(reply, self.ability());
+        if let Some(running) = &mut self.running {
+            // While the files are read.
+            running.engine.ready(expected);
+        }
     }
 
     fn ability(&mut self) -> Result<Ability, SessionError> {

@@ -27,11 +27,13 @@ pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
     authorize::{authorize_asking, authorize_steps, may_look},
     by_value,
+    children_before::{ChildrenCount, Parent},
     command::{Caller, Capture, TargetSpec},
     debug_package::SharedBudget,
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{TargetFile, read_process},
+    kernel_places,
     late_code::MappedCode,
     library::Library,
     lines::{PreparedLine, Shown},
@@ -58,6 +60,10 @@ pub struct Prepared {
     pub processes: Vec<Process>,
     pub steps: Vec<PreparedStep>,
     pub warnings: Vec<String>,
+    /// Processes in whose code there will be probes.
+    pub parents: Vec<Parent>,
+    /// What had been counted of their children before it was planned.
+    pub children_before: Vec<ChildrenCount>,
     /// What is looked at to tell slow calls of the last step from others.
     pub explain: Option<PreparedExplain>,
     /// What allocates memory, where that is to be remembered.
@@ -226,6 +232,8 @@ pub struct Read {
     pub looked_up: LookedUp,
     /// By process, in the same order.
     pub files: Vec<Vec<TargetFile>>,
+    /// What had been counted of the children of processes meanwhile.
+    pub children: Vec<ChildrenCount>,
 }
 
 /// Parses the scope and finds the target.
@@ -427,11 +435,20 @@ impl LookedUp {
         Ok(Read {
             looked_up: self,
             files,
+            children: Vec::new(),
         })
     }
 }
 
 impl Read {
+    /// The files of all processes, each once: most of these run the same ones.
+    pub fn each_file(&self) -> Vec<&TargetFile> {
+        let mut seen: HashSet<(&str, usize)> = HashSet::new();
+        let all = self.files.iter().flatten();
+        all.filter(|file| seen.insert((&file.shown, Arc::as_ptr(&file.known).addr())))
+            .collect()
+    }
+
     /// Code that the processes had mapped before their files were read.
     pub fn code(&self) -> MappedCode {
         self.looked_up.code.clone()
@@ -469,6 +486,7 @@ impl Read {
                     mut warnings,
                 },
             files,
+            children: children_before,
         } = self;
         // What is in the calls is looked for in one process: the others of a session run the same file.
         let first = files.first().map_or(&[][..], Vec::as_slice);
@@ -494,9 +512,11 @@ impl Read {
                 scope,
                 text: String::new(),
                 found,
+                parents: parents(&processes, &[], &allocators),
                 processes,
                 steps: Vec::new(),
                 warnings,
+                children_before,
                 explain: None,
                 allocators,
                 code,
@@ -530,7 +550,7 @@ impl Read {
             planner.require_readable(steps.last(), expression)?;
         }
         require_returns(steps.last())?;
-        warnings::warn_of_children(&mut warnings, &processes, &steps);
+        let parents = parents(&processes, &steps, &allocators);
         let text = scope.to_string();
         let no_returns_in = planner.without_returns();
         Ok(Prepared {
@@ -540,12 +560,26 @@ impl Read {
             processes,
             steps,
             warnings,
+            parents,
+            children_before,
             explain,
             allocators,
             code,
             no_returns_in,
         })
     }
+}
+
+/// The processes that may have children with the probes' breakpoints: none where all probes are the kernel's.
+fn parents(processes: &[Process], steps: &[PreparedStep], allocators: &[PreparedAllocator]) -> Vec<Parent> {
+    let mut files = steps.iter().flat_map(|step| {
+        let spans = step.files.iter().map(|file| &file.path);
+        spans.chain(step.lines.iter().map(|file| &file.path))
+    });
+    if allocators.is_empty() && files.all(|path| path.as_os_str() == kernel_places::MODULE) {
+        return Vec::new();
+    }
+    Parent::all(processes)
 }
 
 /// Refuses a step that has no duration.

@@ -42,6 +42,28 @@ pub fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> Session
     }
 }
 
+/// Why probes were not attached to processes: one of them has ended, has unmapped what was to be probed, or the kernel refuses.
+pub fn attach_refusal(error: &KernelError, pids: &[u32]) -> SessionError {
+    let has_ended = |pid: &&u32| {
+        let opened = Process::open(**pid);
+        matches!(opened, Err(TargetError::NotFound(_) | TargetError::Ended(_)))
+    };
+    // Where one has ended meanwhile, the kernel says that a file is missing.
+    if let Some(pid) = pids.iter().find(has_ended) {
+        return target_refusal(&TargetError::Ended(*pid));
+    }
+    let refused = kernel_refusal(error);
+    if !error.is_gone() {
+        return refused;
+    }
+    let message = format!(
+        "a process has changed what it has mapped since its files were read, as by dlclose or execve, and none of them has ended: try \
+         again ({})",
+        refused.message
+    );
+    SessionError::new(refused.reason, message)
+}
+
 /// Why there is nothing to probe. Only where no function has the name, debug information is read: it may
 /// know the name of one that exists only inlined.
 pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error: PlanError) -> SessionError {
@@ -107,4 +129,27 @@ pub fn kernel_refusal(error: &KernelError) -> SessionError {
         _ => Reason::Kernel,
     };
     SessionError::new(reason, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_living_process_has_unmapped_is_no_end_of_it() {
+        let own = std::process::id();
+        let unmapped = || KernelError::system("attaching", std::io::ErrorKind::NotFound.into());
+        let refused = attach_refusal(&unmapped(), &[own]);
+        assert_eq!(refused.reason, Reason::TargetGone);
+        assert!(refused.message.contains("try again (attaching: "), "{refused}");
+        assert!(!refused.message.contains("process has ended"), "{refused}");
+        // No process has so high a number.
+        let refused = attach_refusal(&unmapped(), &[own, 1 << 30]);
+        assert_eq!(
+            refused.message,
+            target_refusal(&TargetError::Ended(1 << 30)).message
+        );
+        let other = attach_refusal(&KernelError::TooManyProbes(3), &[own]);
+        assert_eq!(other.reason, Reason::LimitReached);
+    }
 }

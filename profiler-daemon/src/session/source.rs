@@ -82,22 +82,16 @@ pub fn sources(
         Place::Line { .. } => "*",
     };
     let read = look_up(caller, target, name, library)?.read(library, false)?;
-    let Some(files) = read.files.first() else {
-        return Ok(Sources {
-            pids: Vec::new(),
-            views: Vec::new(),
-            left_out: 0,
-        });
-    };
+    let files = read.each_file();
     let (found, left_out) = match &parsed {
-        Place::Function(name) => by_name(&read, files, name)?,
-        Place::Line { file, line } => by_line(files, file, *line)?,
+        Place::Function(name) => by_name(&read, &files, name)?,
+        Place::Line { file, line } => by_line(&files, file, *line)?,
     };
-    let home = read.looked_up.processes.first().map(|first| home(first, caller));
     let mut texts = Texts {
-        home: home.unwrap_or_default(),
+        processes: &read.looked_up.processes,
+        caller,
+        of_processes: HashMap::new(),
         bytes_left: MAX_TEXT_BYTES,
-        read: HashMap::new(),
     };
     let views = found.into_iter().map(|found| view(found, &mut texts)).collect();
     let pids = read.looked_up.processes.iter().map(Process::pid).collect();
@@ -127,8 +121,8 @@ struct Found<'f> {
 /// What is found, and the number of functions beyond.
 type AllFound<'f> = (Vec<Found<'f>>, usize);
 
-fn by_name<'f>(read: &Read, files: &'f [TargetFile], name: &Name) -> Result<AllFound<'f>, SessionError> {
-    let found_in = |file| {
+fn by_name<'f>(read: &Read, files: &[&'f TargetFile], name: &Name) -> Result<AllFound<'f>, SessionError> {
+    let found_in = |file: &'f TargetFile| {
         move |source| Found {
             file,
             source,
@@ -165,13 +159,14 @@ fn by_name<'f>(read: &Read, files: &'f [TargetFile], name: &Name) -> Result<AllF
         }
     }
     if found.is_empty() {
-        return Err(no_function(read, files, name));
+        return Err(no_function(read, name));
     }
     Ok((found, left_out))
 }
 
 /// Why there is no such function: as for a function to probe.
-fn no_function(read: &Read, files: &[TargetFile], name: &Name) -> SessionError {
+fn no_function(read: &Read, name: &Name) -> SessionError {
+    let files = read.files.first().map_or(&[][..], Vec::as_slice);
     let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
     let ability = KernelAbility::default();
     let decision = exit_method(&Hazards::default(), ability, false, None);
@@ -189,7 +184,7 @@ fn no_function(read: &Read, files: &[TargetFile], name: &Name) -> SessionError {
     }
 }
 
-fn by_line<'f>(files: &'f [TargetFile], path: &str, line: u32) -> Result<AllFound<'f>, SessionError> {
+fn by_line<'f>(files: &[&'f TargetFile], path: &str, line: u32) -> Result<AllFound<'f>, SessionError> {
     let mut room = MAX_FUNCTIONS;
     let describe = |file: &'f TargetFile| {
         let described = source::line(&file.known.index, path, line.into(), room);
@@ -200,7 +195,7 @@ fn by_line<'f>(files: &'f [TargetFile], path: &str, line: u32) -> Result<AllFoun
     };
     let mut found = Vec::new();
     let mut left_out = 0;
-    for (file, (path, described)) in in_files(files, describe, line_weight, line_refusal)? {
+    for (file, (path, described)) in in_files(files.iter().copied(), describe, line_weight, line_refusal)? {
         left_out += described.left_out;
         found.extend(described.functions.into_iter().map(|source| Found {
             file,
@@ -214,19 +209,36 @@ fn by_line<'f>(files: &'f [TargetFile], path: &str, line: u32) -> Result<AllFoun
     Ok((found, left_out))
 }
 
-/// Source files by path.
-struct Texts {
-    home: Home,
+/// Source files, as each process has them.
+struct Texts<'p> {
+    processes: &'p [Process],
+    caller: Caller,
+    /// By process: one in a container may have another file of a path.
+    of_processes: HashMap<u32, TextsOfProcess>,
     bytes_left: u64,
+}
+
+/// Those of one process by path.
+struct TextsOfProcess {
+    home: Home,
     read: HashMap<String, Result<Arc<SourceText>, String>>,
 }
 
-impl Texts {
-    fn of(&mut self, path: &str) -> Result<Arc<SourceText>, String> {
-        if let Some(known) = self.read.get(path) {
+impl Texts<'_> {
+    fn of(&mut self, pid: u32, path: &str) -> Result<Arc<SourceText>, String> {
+        let own = self.of_processes.entry(pid).or_insert_with(|| {
+            let process = self.processes.iter().find(|process| process.pid() == pid);
+            TextsOfProcess {
+                home: process
+                    .map(|process| home(process, self.caller))
+                    .unwrap_or_default(),
+                read: HashMap::new(),
+            }
+        });
+        if let Some(known) = own.read.get(path) {
             return known.clone();
         }
-        let read = SourceText::read(&self.home, path, self.bytes_left)
+        let read = SourceText::read(&own.home, path, self.bytes_left)
             .map(Arc::new)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => {
@@ -240,12 +252,12 @@ impl Texts {
         if let Ok(text) = &read {
             self.bytes_left = self.bytes_left.saturating_sub(text.bytes().len() as u64);
         }
-        self.read.insert(path.to_owned(), read.clone());
+        own.read.insert(path.to_owned(), read.clone());
         read
     }
 }
 
-fn view(found: Found<'_>, texts: &mut Texts) -> SourceView {
+fn view(found: Found<'_>, texts: &mut Texts<'_>) -> SourceView {
     let Found {
         file,
         mut source,
@@ -254,7 +266,7 @@ fn view(found: Found<'_>, texts: &mut Texts) -> SourceView {
     let mut warnings = Vec::new();
     let mut text = None;
     if !source.file.is_empty() {
-        match texts.of(&source.file) {
+        match texts.of(file.pid(), &source.file) {
             Ok(read) => {
                 let built = fs::metadata(&file.path).and_then(|file| file.modified()).ok();
                 warnings.extend(staleness(&source, &read, built));

@@ -111,6 +111,32 @@ fn children_that_pay_for_probes_are_said() {
 
 #[test]
 #[ignore = "needs root"]
+fn children_that_begin_before_it_is_probed_are_said_with_their_rate() {
+    let service = Service::start();
+    // It begins one after another, for longer than this takes.
+    let mut target = Fixture::start("fork", &["1000000000".to_owned()]);
+    target.say("go");
+    let before = began_by(
+        &service.attach(target.pid(), "forking").unwrap().warnings,
+        target.pid(),
+    );
+    let (begun, ms) = before.expect("it began children");
+    assert!(begun >= 5, "{begun} in {ms} ms");
+    assert!(ms >= 100, "counted for {ms} ms");
+}
+
+/// How many processes one began, and in how many milliseconds, as warnings of a session say it.
+fn began_by(warnings: &[String], pid: u32) -> Option<(u64, u64)> {
+    let said = warnings
+        .iter()
+        .find_map(|warning| warning.strip_prefix(&format!("{pid} (fork) began ")));
+    let mut words = said?.split(' ');
+    let begun = words.next()?.parse().ok()?;
+    Some((begun, words.nth(2)?.parse().ok()?))
+}
+
+#[test]
+#[ignore = "needs root"]
 fn children_that_began_while_it_ran_are_counted() {
     const CHILDREN: u64 = 3;
     // Of two processes; a place of the kernel leaves no breakpoints in a process.

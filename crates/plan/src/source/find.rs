@@ -5,16 +5,15 @@ use std::{
     rc::Rc,
 };
 
-use gimli::{DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
+use gimli::{EndianSlice, LittleEndian, UnitHeader, UnitOffset};
 use profiler_elf::{Elf, skip::skip_attributes};
 use profiler_scope::Name;
 
 use super::{
     super::{
-        dwarf::{
-            Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, reference, unit_of,
-        },
+        dwarf::{Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, unit_of},
         functions::ModuleIndex,
+        futures::Futures,
         lines::{self, LineError},
         names::{self, Match, Matcher},
         outline::{Part, without_arguments},
@@ -26,7 +25,7 @@ use super::{
     ranges::Ranges,
     scopes::{Body, Inlined, shown_name},
     types::Types,
-    units::{Known, Reader, Slice, functions_holding, headers},
+    units::{Known, Reader, functions_holding, headers},
 };
 
 /// Inlined instances of one function that are described.
@@ -511,14 +510,19 @@ pub fn inlined_count(module: &ModuleIndex, name: &Name) -> Option<(String, u64)>
 pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugged> {
     let of_dwarf = |reader: &mut Reader<'_, '_>| {
         let mut declared: HashMap<u64, Declared> = HashMap::new();
-        let (mut makes_future, mut futures_left) = (HashSet::new(), MAX_FUTURES);
-        // In one order always: so many futures are looked up, and no more.
-        let entries: BTreeMap<u64, _> = entries(reader, addresses).into_iter().collect();
+        let entries = entries(reader, addresses);
+        let offset_of = |&(number, offset): &(usize, UnitOffset)| {
+            let header: &UnitHeader<_> = reader.headers.get(number)?;
+            Some(offset.to_debug_info_offset(header)?.0)
+        };
+        let offsets: HashMap<u64, usize> = entries
+            .iter()
+            .filter_map(|(address, entry)| Some((*address, offset_of(entry)?)))
+            .collect();
+        let functions: Vec<usize> = offsets.values().copied().collect();
+        let futures = Futures::of(reader.dwarf, reader.headers, &functions);
         for (address, entry) in entries {
             declared.insert(address, described(reader, entry).unwrap_or_default());
-            if makes_own_future(reader, entry, &mut futures_left).unwrap_or(false) {
-                makes_future.insert(address);
-            }
         }
         let wanted: HashSet<&Declared> = declared.values().collect();
         let outline = reader.module.outline(Part::Names);
@@ -549,79 +553,15 @@ pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugge
             let debugged = Debugged {
                 source: declared.source.clone(),
                 inlined: counts.get(declared).copied().unwrap_or(0),
-                is_async: makes_future.contains(&address),
+                is_async: offsets
+                    .get(&address)
+                    .is_some_and(|entry| futures.is_async(*entry)),
             };
             (address, debugged)
         });
         debugged.collect()
     };
     with_dwarf(module, of_dwarf).unwrap_or_default()
-}
-
-/// How rustc calls the type of an async function's future.
-const ASYNC_FUNCTION: &[u8] = b"{async_fn_env#";
-
-/// Functions of one request of which it is looked up whether the future that they return is their own: it takes reading a unit.
-const MAX_FUTURES: usize = 64;
-
-/// Entries from a function to the one that says what it returns.
-const MAX_TYPE_STEPS: usize = 4;
-
-/// Whether a function returns the future that rustc made of its own body: all that an `async fn` does when it is called. rustc puts the
-/// type of that into a namespace of the function's name.
-fn makes_own_future(
-    reader: &mut Reader<'_, '_>,
-    (number, offset): (usize, UnitOffset),
-    left: &mut usize,
-) -> Option<bool> {
-    let own = reader.unit(number)?;
-    let mut at = global(&own, &own.entry(offset).ok()?)?;
-    let mut returned = None;
-    for _ in 0..=MAX_TYPE_STEPS {
-        let (unit, entry) = reader.entry(at)?;
-        if let Some(value) = entry.attr_value(gimli::DW_AT_type) {
-            returned = reference(&unit, value);
-            break;
-        }
-        let next = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification];
-        let next = next.into_iter().find_map(|name| entry.attr_value(name))?;
-        at = reference(&unit, next)?;
-    }
-    let returned = returned?;
-    let (unit, future) = reader.entry(returned)?;
-    if !name_of(reader, &unit, &future)?.starts_with(ASYNC_FUNCTION) || *left == 0 {
-        return Some(false);
-    }
-    *left -= 1;
-    let own = reader.known(at).declared.name.clone()?;
-    let own = without_arguments(&own);
-    let outer = enclosing(&unit, future.offset())?;
-    let outer = unit.entry(outer).ok()?;
-    Some(name_of(reader, &unit, &outer)? == own.as_bytes())
-}
-
-fn name_of<'a>(
-    reader: &Reader<'_, 'a>,
-    unit: &gimli::Unit<Slice<'a>>,
-    entry: &DebuggingInformationEntry<Slice<'a>>,
-) -> Option<&'a [u8]> {
-    let name = entry.attr_value(gimli::DW_AT_name)?;
-    Some(reader.dwarf.attr_string(unit, name).ok()?.slice())
-}
-
-/// The entry that another one of a unit is in.
-fn enclosing(unit: &gimli::Unit<Slice<'_>>, inner: UnitOffset) -> Option<UnitOffset> {
-    let mut entries = unit.entries();
-    let mut outer: Vec<UnitOffset> = Vec::new();
-    while let Some(entry) = entries.next_dfs().ok()? {
-        let depth = usize::try_from(entry.depth()).ok()?;
-        outer.truncate(depth);
-        if entry.offset() == inner {
-            return outer.pop();
-        }
-        outer.push(entry.offset());
-    }
-    None
 }
 
 /// What the entry of a function declares, as its instances have it.

@@ -64,6 +64,8 @@ pub struct Lowered {
 pub enum Layout {
     /// The value's own bytes, cut to what a plan can read.
     Object,
+    /// A register of eight bytes of which nothing says how many of them are the value.
+    Register,
     /// A pointer; then, unless it is null, text with its NUL, cut to the bytes given.
     Terminated(usize),
     /// A pointer; then text with its NUL, cut to the bytes given, or nothing where none could be read; then its bytes
@@ -282,7 +284,12 @@ impl<'a> Lowering<'_, 'a> {
             None => {
                 let size = shape.size.min(MAX_BYTES as u64);
                 let missing = reached.place.emit(size, &mut instructions)?;
-                finish(&instructions, shape, Layout::Object, missing)
+                let in_register = reached.cast.as_ref().and_then(|untold| untold.register);
+                let layout = match in_register {
+                    Some(_) => Layout::Register,
+                    None => Layout::Object,
+                };
+                finish(&instructions, shape, layout, missing)
             }
         }
     }

@@ -74,7 +74,7 @@ pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, requ
 pub use record::Record;
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
-pub use returned::{of_system_call, render_returned, require_of_system_call};
+pub use returned::{of_kernel_function, of_system_call, render_returned, require_of_system_call};
 pub use scope::nearest;
 pub use shape::Shape;
 pub use thread_tables::ThreadModule;

@@ -9,6 +9,10 @@ impl Display for Value {
         match self {
             Self::Signed(number) | Self::Enumerator { number, name: None } => number.fmt(f),
             Self::Unsigned(number) => number.fmt(f),
+            Self::Register(number) => match self.as_negative_int() {
+                Some(int) => write!(f, "{number} (as int: {int})"),
+                None => number.fmt(f),
+            },
             Self::Boolean(value) => value.fmt(f),
             Self::Character(character) => write!(f, "{character:?}"),
             Self::Float(number) => number.fmt(f),

@@ -66,6 +66,8 @@ pub enum Value {
     Signed(i128),
     /// A number without.
     Unsigned(u128),
+    /// All of a register, as a number with a sign, of which nothing says how much of it is the value.
+    Register(i64),
     /// `true` or `false`.
     Boolean(bool),
     /// A Unicode character.
@@ -106,6 +108,17 @@ pub enum Value {
         /// What it holds.
         value: Box<Reading>,
     },
+}
+
+impl Value {
+    /// What a register is as a C `int` below zero, where it can be one: as a `long` it is a large number then, as the upper half of a
+    /// register that holds an `int` is 0 or anything.
+    #[must_use]
+    pub fn as_negative_int(&self) -> Option<i32> {
+        let Self::Register(number) = self else { return None };
+        let int = u32::try_from(*number).ok()?.cast_signed();
+        (int < 0).then_some(int)
+    }
 }
 
 /// The value that a plan has read.
@@ -149,6 +162,10 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
             };
             view.reading(&lowered.shape)
         }
+        Layout::Register => match bytes.try_into() {
+            Ok(bytes) => Reading::Ok(Value::Register(i64::from_le_bytes(bytes))),
+            Err(_) => incomplete(),
+        },
         Layout::Terminated(room) => terminated(bytes, *room),
         Layout::MayBeText(room) => match may_be_text(bytes, *room) {
             Some(value) => Reading::Ok(value),
@@ -422,7 +439,22 @@ fn number(form: &Form, word: Option<u128>, size: u64) -> Reading {
 
 #[cfg(test)]
 mod tests {
-    use super::characters;
+    use super::{Value, characters};
+
+    #[test]
+    fn a_register_that_may_be_a_negative_int_is_shown_as_both() {
+        for (register, shown) in [
+            (7, "7"),
+            (-1, "-1"),
+            (0x7fff_ffff, "2147483647"),
+            (0x8000_0000, "2147483648 (as int: -2147483648)"),
+            (0xffff_ffff, "4294967295 (as int: -1)"),
+            (0x1_ffff_ffff, "8589934591"),
+        ] {
+            assert_eq!(Value::Register(register).to_string(), shown);
+        }
+        assert_eq!(Value::Signed(0xffff_ffff).as_negative_int(), None);
+    }
 
     #[test]
     fn characters_are_text_up_to_the_first_nul() {

@@ -333,6 +333,18 @@ pub fn of_system_call() -> Result<Lowered, Refusal> {
     finish(&instructions, long(), Layout::Object, Vec::new())
 }
 
+/// How what a function of the kernel returns is read: the register of results, whatever the function's type is.
+///
+/// # Errors
+/// None that is known of.
+pub fn of_kernel_function() -> Result<Lowered, Refusal> {
+    let of_call = of_system_call()?;
+    Ok(Lowered {
+        layout: Layout::Register,
+        ..of_call
+    })
+}
+
 /// A plan that what a system call returns passes if it compares to a constant as asked.
 ///
 /// # Errors

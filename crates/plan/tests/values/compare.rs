@@ -154,6 +154,7 @@ impl Tally {
     fn values(&mut self, place: &str, ours: &Value, theirs: &Json) -> Result<(), String> {
         let number = theirs.get("i").map(|number| number.as_str().unwrap());
         let agrees = match ours {
+            Value::Register(number_) => number == Some(&number_.to_string()),
             Value::Signed(number_) => number == Some(&number_.to_string()),
             Value::Unsigned(number_) => number == Some(&number_.to_string()),
             Value::Boolean(yes) => number == Some(if *yes { "1" } else { "0" }),

@@ -48,7 +48,7 @@ impl Theme {
     #[must_use]
     pub fn of(self, style: line::Style) -> Style {
         match style {
-            line::Style::Plain => Style::new(),
+            line::Style::Plain | line::Style::Name => Style::new(),
             line::Style::Strong => Style::new().add_modifier(Modifier::BOLD),
             line::Style::Faint => Style::new().add_modifier(Modifier::DIM),
             line::Style::Bar => self.fg(Color::Cyan),

@@ -86,6 +86,7 @@ pub fn redact(message: &mut v1::WatchRecordsResponse) -> Result<(), NamesValue> 
         }
         // They are said as they leave, and are not looked for in a recording.
         info.departures.clear();
+        info.replaced_files.clear();
     }
     Ok(())
 }
@@ -217,6 +218,10 @@ mod tests {
                     name: "secret-server".to_owned(),
                     reason: "process 40 (secret-server) ended".to_owned(),
                     ..v1::Departure::default()
+                }],
+                replaced_files: vec![v1::ReplacedFile {
+                    path: "/srv/secret/plugin.so".to_owned(),
+                    ..v1::ReplacedFile::default()
                 }],
                 ..v1::StreamInfo::default()
             }),

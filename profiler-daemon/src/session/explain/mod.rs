@@ -936,6 +936,7 @@ pub fn number(reading: &Reading) -> f64 {
         Value::Signed(number) | Value::Enumerator { number, .. } if number.unsigned_abs() <= EXACT => {
             *number as f64
         }
+        Value::Register(number) if u128::from(number.unsigned_abs()) <= EXACT => *number as f64,
         Value::Unsigned(number) if *number <= EXACT => *number as f64,
         Value::Boolean(value) => f64::from(u8::from(*value)),
         Value::Float(number) => *number,

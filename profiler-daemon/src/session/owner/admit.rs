@@ -9,6 +9,7 @@ use super::{Owner, over::Detaching};
 use crate::session::{
     admissions::Changed,
     authorize::authorize,
+    children_before::ChildrenCount,
     command::Caller,
     cost::monotonic_ns,
     ending::Ending,
@@ -24,6 +25,7 @@ impl Owner {
     /// Lets the programs look at no other processes than somebody does.
     pub(super) fn settle_admissions(&mut self) {
         let Some(running) = &mut self.running else { return };
+        running.admissions.end_counts(&mut running.engine, monotonic_ns());
         let measured = running.measuring.iter().flat_map(Measuring::pids);
         let wanted: HashSet<u32> = self
             .sessions
@@ -35,6 +37,19 @@ impl Owner {
         running
             .admissions
             .keep(&mut running.engine, |pid| wanted.contains(&pid), monotonic_ns());
+    }
+
+    /// Counts the children of processes for a while, which a caller may look at, and whom a session is being made for.
+    pub(super) fn count_children(
+        &mut self,
+        caller: Caller,
+        pids: &[u32],
+    ) -> Result<Vec<ChildrenCount>, SessionError> {
+        let running = self.running()?;
+        let counted = running
+            .admissions
+            .count_children(&mut running.engine, caller, pids, monotonic_ns());
+        counted.map_err(|error| kernel_refusal(&error))
     }
 
     /// Lets the programs look at processes for a caller, too.

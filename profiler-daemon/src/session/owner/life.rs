@@ -1,7 +1,6 @@
 //! How sessions begin and change their scope.
 
 use profiler_scope::Step;
-use profiler_target::{Process, TargetError};
 
 use super::{
     Owner,
@@ -19,7 +18,7 @@ use crate::session::{
     prepare::Prepared,
     probed_code::ChangedCode,
     quotas::{Held, Quotas},
-    refusal::{kernel_refusal, target_refusal},
+    refusal::attach_refusal,
     running::answer,
     state::{Session, Terms},
 };
@@ -88,12 +87,7 @@ impl Owner {
             Err(error) => {
                 self.settle_admissions();
                 self.unload_if_idle();
-                // Where a process has ended meanwhile, the kernel says that a file is missing.
-                let ended = pids.iter().find(|pid| Process::open(**pid).is_err());
-                return Err(ended.map_or_else(
-                    || kernel_refusal(&error),
-                    |pid| target_refusal(&TargetError::Ended(*pid)),
-                ));
+                return Err(attach_refusal(&error, &pids));
             }
         };
         running.set_costs(&mut session);
@@ -183,7 +177,7 @@ impl Owner {
                     session.edit(engine, dropped, prepared, edits_undone, now_ns)
                 },
             )
-            .map_err(|error| kernel_refusal(&error))?;
+            .map_err(|error| attach_refusal(&error, &pids))?;
         let is_recorded = session.is_recorded();
         let info = session.info(caller);
         tracing::info!(target: "audit", uid = caller.uid, session = %name, scope = info.scope, "scope set");

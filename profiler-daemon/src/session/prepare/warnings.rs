@@ -6,11 +6,10 @@ use profiler_plan::{
     source,
 };
 use profiler_scope::{Name, Place};
-use profiler_target::Process;
 
 use super::{
-    super::{files::TargetFile, functions::key, kernel_places},
-    PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
+    super::{files::TargetFile, functions::key},
+    PreparedFile, PreparedLines, PreparedSpan,
 };
 
 /// Warnings of one kind that are spelled out.
@@ -204,37 +203,6 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
     warn_of_same_code(warnings, &plan.functions);
 }
 
-/// Says that processes begin others, which have the probes' breakpoints in what they share with them.
-pub(super) fn warn_of_children(warnings: &mut Vec<String>, processes: &[Process], steps: &[PreparedStep]) {
-    let mut files = steps.iter().flat_map(|step| {
-        let spans = step.files.iter().map(|file| &file.path);
-        spans.chain(step.lines.iter().map(|file| &file.path))
-    });
-    if files.all(|path| path.as_os_str() == kernel_places::MODULE) {
-        return;
-    }
-    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let children = profiler_target::children(&pids).unwrap_or_default();
-    let parents = processes
-        .iter()
-        .filter_map(|process| Some((process, children.get(&process.pid())?)));
-    for (process, count) in parents.take(MAX_WARNINGS) {
-        let children = match count {
-            1 => "a child process".to_owned(),
-            count => format!("{count} child processes"),
-        };
-        warn_once(
-            warnings,
-            format!(
-                "{} ({}) has {children}: those that it begins from now on pay for each probe that they reach, as long as they run \
-                 its program, and are not counted",
-                process.pid(),
-                process.name()
-            ),
-        );
-    }
-}
-
 /// Names, the first of them spelled out.
 fn listed(names: &[String]) -> String {
     const SPELLED_OUT: usize = 3;
@@ -308,6 +276,8 @@ mod tests {
         fs,
         process::{Child, Command},
     };
+
+    use profiler_target::Process;
 
     use super::*;
     use crate::session::{debug_package::SharedBudget, files::read_process, library::Library};

@@ -293,6 +293,7 @@ impl Player {
             | Command::GiveUpReturns { reply, .. } => {
                 answer(reply, Err(not_recorded()));
             }
+            Command::CountChildren { reply, .. } => answer(reply, Err(not_recorded())),
             Command::HitCosts { reply } => answer(reply, Err(not_recorded())),
             Command::Measure { reply, .. } => answer(reply, Err(not_recorded())),
             Command::Attach { reply, .. } | Command::Replace { reply, .. } => {

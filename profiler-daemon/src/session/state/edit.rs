@@ -109,6 +109,8 @@ impl Session {
             processes,
             steps,
             warnings,
+            parents: _,
+            children_before: _,
             explain: _,
             allocators: _,
             code,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -10,6 +10,7 @@ use super::{
     super::{
         budget::{Costly, Counter, Excess, Probed, Reached},
         calibrate::{CallCost, HitCosts},
+        departures::ReplacedFile,
         functions::{Function, Key, key},
         picture::{ExitMethod, SiteInfo},
         probed_code::{Change, ChangedCode, ProbedCode},
@@ -217,7 +218,7 @@ impl Session {
             return None;
         }
         let mut verdict = Verdict::default();
-        let mut replaced: BTreeSet<String> = BTreeSet::new();
+        let mut replaced: BTreeSet<(u32, PathBuf)> = BTreeSet::new();
         let living = self.processes.iter().filter(|process| !has_left(process));
         let living: HashSet<u32> = living.map(|process| process.pid()).collect();
         for (number, step) in self.steps.iter().enumerate() {
@@ -249,11 +250,7 @@ impl Session {
                     if changes.get(&of_it) == Some(&Change::Replaced) {
                         changes.remove(&of_it);
                     }
-                    replaced.insert(format!(
-                        "process {} has loaded another {}: its calls since then were not seen",
-                        code.pid,
-                        code.path.display()
-                    ));
+                    replaced.insert((code.pid, code.path.clone()));
                 }
             }
             for function in step.functions.iter() {
@@ -274,9 +271,18 @@ impl Session {
                 verdict.steps.insert(number, changed_code(*change));
             }
         }
-        for said in replaced {
-            if !self.left.contains(&said) {
-                self.left.push(said);
+        let name_of = |pid: u32| {
+            let process = self.processes.iter().find(|process| process.pid() == pid);
+            process.map_or_else(String::new, |process| process.name().to_owned())
+        };
+        let replaced = replaced.into_iter().map(|(pid, path)| ReplacedFile {
+            pid,
+            name: name_of(pid),
+            path,
+        });
+        for file in replaced.collect::<Vec<_>>() {
+            if self.departed.note_replaced(&file) {
+                self.left.push(file.reason());
             }
         }
         if verdict.reasons.is_empty() {
