@@ -359,7 +359,7 @@ impl Handle {
         }
         let explain = prepared.explain.as_ref();
         let left_out = explain.iter().flat_map(|explain| &explain.left_out);
-        warnings.extend(left_out.map(|(what, why)| format!("{what} is not looked at: {why}")));
+        warnings.extend(left_out.map(|not| format!("{} is not looked at: {}", not.what, not.reason)));
         Ok(Estimate {
             scope: prepared.text,
             pids,

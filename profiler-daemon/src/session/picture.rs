@@ -15,7 +15,7 @@ use super::by_value::CallsByValue;
 use super::{
     ending::Ending,
     error::{Reason, SessionError},
-    explain::Explained,
+    explain::{Explained, NotLookedAt},
     steps::TakenOff,
 };
 use crate::kernel::{Activity, Event, OffCpu, Times};
@@ -235,7 +235,7 @@ pub struct ExplainPicture {
     /// The surest first.
     pub findings: Vec<Explained>,
     /// What is not looked at, and why.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<NotLookedAt>,
     /// Losses by reason.
     pub lost: Losses,
     /// What the daemon costs.
