@@ -22,6 +22,7 @@ pub mod render;
 pub mod run;
 pub mod state;
 pub mod stop;
+mod tries;
 pub mod tui;
 pub mod verb;
 pub mod view;
