@@ -16,6 +16,7 @@ pub mod debuginfod;
 pub mod departures;
 pub mod failure;
 pub mod in_process;
+mod instance;
 pub mod live;
 pub mod output;
 pub mod render;

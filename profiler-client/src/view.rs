@@ -10,6 +10,7 @@ use tonic::{Status, Streaming, transport::Channel};
 use crate::{
     attached,
     connect::Connection,
+    instance,
     tries::{NOBODY_LISTENS, Pace, Tried, Tries, is_lost},
     watch::Message,
 };
@@ -231,16 +232,22 @@ impl<R: Viewed> View<R> {
     }
 
     async fn try_to_open(&mut self) -> Result<Streaming<R::Message>, Status> {
-        let mut info = self.connection.about();
-        let instance = info.get_info(v1::GetInfoRequest {}).await?.into_inner().instance;
+        let count = self.connection.made().count();
+        let instance = instance::of(&self.connection).await?;
         if self.instance.as_ref().is_some_and(|before| *before != instance) {
-            // Another session may have the name by now.
-            return Err(Status::not_found(
-                "the daemon was started anew: the session ended with the one before",
-            ));
+            return Err(started_anew());
         }
         let stream = self.request.clone().watch(self.connection.views()).await?;
+        // Where the connection was made anew meanwhile, another daemon may have answered.
+        if self.connection.made().count() != count && instance::of(&self.connection).await? != instance {
+            return Err(started_anew());
+        }
         self.instance = Some(instance);
         Ok(stream)
     }
+}
+
+/// Another session may have the name by now.
+fn started_anew() -> Status {
+    Status::not_found("the daemon was started anew: the session ended with the one before")
 }

@@ -7,6 +7,7 @@ mod estimate;
 mod fake;
 mod imported;
 mod newer;
+mod opened;
 mod spans;
 mod syscalls;
 mod timeline;
