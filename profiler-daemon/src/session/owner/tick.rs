@@ -27,6 +27,13 @@ fn is_of_user(name: &SessionName) -> bool {
 }
 
 impl Owner {
+    /// As [`Self::settle_sampler`], where nobody has asked who could be told that it failed.
+    pub(super) fn settle_sampler_or_warn(&mut self) {
+        if let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+    }
+
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
     pub(super) fn settle_sampler(&mut self) -> Result<(), SessionError> {
         let Some(running) = &mut self.running else {
@@ -99,8 +106,8 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
-        if new_tables && let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
+        if new_tables {
+            self.settle_sampler_or_warn();
         }
         self.keep_to_budgets(now_ns);
         steps.end("processes_and_budgets");
@@ -267,8 +274,8 @@ impl Owner {
         }
         // What was counted at for a moment is over by now.
         self.settle_admissions();
-        if watchers_left && let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
+        if watchers_left {
+            self.settle_sampler_or_warn();
         }
         if self
             .running
