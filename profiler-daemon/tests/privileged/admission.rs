@@ -1,6 +1,7 @@
 //! Processes that become something else while a user looks at them: what they are then is seen where that user may see it,
 //! and not at all elsewhere.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     ffi::CString,
     fs, io,
@@ -223,7 +224,12 @@ fn all_of(service: &Service, owner: Caller, targets: &[&Fixture]) -> Result<Sess
 fn waits_in(picture: &FlamePicture, name: &str) -> Vec<String> {
     let frames_of = |mut node: u32| {
         let mut names = Vec::new();
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            ..
+        }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             names.push(picture.frames[frame as usize].function.to_string());
             node = parent;
         }
