@@ -6,14 +6,14 @@ use std::{
 };
 
 use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
-use tokio::time::{Instant, sleep};
-use tonic::{Request, transport::Channel};
+use tokio::time::Instant;
+use tonic::{Request, Status, transport::Channel};
 
 use crate::{
     connect::Connection,
     failure::Failure,
     render::escape::terminal,
-    view::{is_lost, patience},
+    tries::{Pace, Tried, Tries},
 };
 
 /// Attaching thousands of probes to a large program takes seconds; a daemon that needs longer hangs.
@@ -22,8 +22,12 @@ const CREATE_DEADLINE: Duration = Duration::from_mins(2);
 /// Ends are awaited this long; beyond it the lease does it.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Time between requests to end a session while there is no connection.
-const BETWEEN_ENDS: Duration = Duration::from_millis(100);
+/// How they are asked for while there is no connection.
+const PACE: Pace = Pace {
+    first_wait: Duration::from_millis(100),
+    max_wait: Duration::from_millis(100),
+    least: Duration::from_millis(100),
+};
 
 /// Sessions that were made for this command and have not been ended yet.
 #[derive(Clone, Debug, Default)]
@@ -38,24 +42,9 @@ impl Owned {
         let began = Instant::now();
         let sessions = std::mem::take(&mut *self.lock());
         for (mut client, name) in sessions {
-            let end = async {
-                loop {
-                    let mut request = Request::new(v1::EndSessionRequest { name: name.clone() });
-                    request.set_timeout(END_DEADLINE);
-                    match client.end_session(request).await {
-                        // The next is asked on a new connection.
-                        Err(status)
-                            if is_lost(&status) && began.elapsed() < patience(&status, END_DEADLINE) =>
-                        {
-                            sleep(BETWEEN_ENDS).await;
-                        }
-                        _ => break,
-                    }
-                }
-            };
-            // Nothing is left to do about a failure: the lease ends the session.
-            let left = END_DEADLINE.saturating_sub(began.elapsed()).max(BETWEEN_ENDS);
-            let _ = tokio::time::timeout(left, end).await;
+            let mut tries = Tries::since(began, END_DEADLINE, PACE);
+            // The next try is on a new connection. Nothing is left to do about a failure: the lease ends the session.
+            while let Tried::Again = tries.make(end(&mut client, &name)).await {}
         }
     }
 
@@ -85,6 +74,14 @@ impl Owned {
     fn lock(&self) -> MutexGuard<'_, Vec<Made>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn end(client: &mut SessionServiceClient<Channel>, name: &str) -> Result<(), Status> {
+    let mut request = Request::new(v1::EndSessionRequest {
+        name: name.to_owned(),
+    });
+    request.set_timeout(END_DEADLINE);
+    client.end_session(request).await.map(|_| ())
 }
 
 /// Where a view's session comes from.

@@ -17,6 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::{
     failure::{Failure, FailureClass},
     in_process,
+    instance::Made,
     render::escape::terminal,
 };
 
@@ -59,6 +60,7 @@ pub struct Connection {
     pub daemon: bool,
     /// The recording that it serves, if it does.
     pub recording: Option<PathBuf>,
+    made: Made,
 }
 
 impl Connection {
@@ -99,10 +101,16 @@ impl Connection {
         TargetServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
+    /// The connections that were made, of which this is the last.
+    pub(crate) fn made(&self) -> &Made {
+        &self.made
+    }
+
     /// To nothing: every call fails.
     #[must_use]
     pub fn to_nothing() -> Self {
         Self {
+            made: Made::default(),
             channel: Endpoint::from_static("http://profilerd.invalid").connect_with_connector_lazy(
                 tower::service_fn(|_: Uri| async {
                     Err::<TokioIo<UnixStream>, _>(io::Error::other("there is no service"))
@@ -127,38 +135,30 @@ impl Connection {
 /// Where a named daemon cannot be reached, or none could be started within this process.
 pub async fn connect(host: &Host) -> Result<Connection, Failure> {
     match host {
-        Host::Socket(path) => Ok(Connection {
-            channel: socket(path).await.map_err(|error| unreachable(path, &error))?,
-            daemon: true,
-            recording: None,
-        }),
-        Host::InProcess => Ok(Connection {
-            channel: in_process::start().await?,
-            daemon: false,
-            recording: None,
-        }),
+        Host::Socket(path) => socket(path).await.map_err(|error| unreachable(path, &error)),
+        Host::InProcess => Ok(within(in_process::start().await?)),
         Host::Recording(path) => Ok(Connection {
-            channel: in_process::of_recording(path).await?,
-            daemon: false,
             recording: Some(path.clone()),
+            ..within(in_process::of_recording(path).await?)
         }),
         Host::Comparison { after, before } => Ok(Connection {
-            channel: in_process::of_comparison(after, before).await?,
-            daemon: false,
             recording: Some(after.clone()),
+            ..within(in_process::of_comparison(after, before).await?)
         }),
         Host::Default => match socket(&local_socket()).await {
-            Ok(channel) => Ok(Connection {
-                channel,
-                daemon: true,
-                recording: None,
-            }),
-            Err(_) => Ok(Connection {
-                channel: in_process::start().await?,
-                daemon: false,
-                recording: None,
-            }),
+            Ok(connection) => Ok(connection),
+            Err(_) => Ok(within(in_process::start().await?)),
         },
+    }
+}
+
+/// To the service within this process.
+fn within(channel: Channel) -> Connection {
+    Connection {
+        channel,
+        daemon: false,
+        recording: None,
+        made: Made::default(),
     }
 }
 
@@ -209,12 +209,16 @@ async fn stream(path: &Path) -> io::Result<UnixStream> {
     tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await?
 }
 
-async fn socket(path: &Path) -> io::Result<Channel> {
+/// To a daemon.
+async fn socket(path: &Path) -> io::Result<Connection> {
     // One connection is made here and now, so that a dead socket is noticed before anything else. Others take its place once it is
     // lost.
     let mut first = Some(stream(path).await?);
     let path = path.to_owned();
+    let made = Made::default();
+    let noted = made.clone();
     let connector = tower::service_fn(move |_: Uri| {
+        noted.note();
         let (first, path) = (first.take(), path.clone());
         async move {
             let stream = match first {
@@ -225,10 +229,16 @@ async fn socket(path: &Path) -> io::Result<Channel> {
         }
     });
     // The address is not used, but HTTP/2 requires one.
-    Endpoint::from_static("http://profilerd.invalid")
+    let channel = Endpoint::from_static("http://profilerd.invalid")
         .connect_with_connector(connector)
         .await
-        .map_err(io::Error::other)
+        .map_err(io::Error::other)?;
+    Ok(Connection {
+        channel,
+        daemon: true,
+        recording: None,
+        made,
+    })
 }
 
 fn unreachable(path: &Path, error: &io::Error) -> Failure {

@@ -1,22 +1,26 @@
 //! A view of a session: its stream of messages, which outlives its connection. Where that breaks, the view is opened again, as long as
 //! its session may be there.
 
-use std::{error::Error as _, io, time::Duration};
+use std::time::Duration;
 
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::{Status, Streaming, transport::Channel};
 
-use crate::{attached, connect::Connection, watch::Message};
+use crate::{
+    attached,
+    connect::Connection,
+    instance,
+    tries::{NOBODY_LISTENS, Pace, Tried, Tries, is_lost},
+    watch::Message,
+};
 
-/// How long the first try to connect waits, once one has failed; each waits twice as long as the one before.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-
-/// How long any does, at most.
-const MAX_WAIT: Duration = Duration::from_secs(2);
-
-/// How long is tried where nobody listens: a daemon that is gone has no sessions any more.
-const NOBODY_LISTENS: Duration = Duration::from_secs(1);
+/// How a view is opened again.
+const PACE: Pace = Pace {
+    first_wait: Duration::from_millis(50),
+    max_wait: Duration::from_secs(2),
+    least: NOBODY_LISTENS,
+};
 
 /// What becomes of a view whose stream was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,99 +211,43 @@ impl<R: Viewed> View<R> {
     }
 
     async fn reopen(&mut self, told: &mut impl FnMut(Change)) -> Result<(), Status> {
-        let mut wait = FIRST_WAIT;
-        while let Some(Lost { since, why }) = &self.lost {
-            let (since, why) = (*since, why.clone());
-            // Whoever takes the connection and does not answer is waited for no longer than others.
-            let left = self.lease.saturating_sub(since.elapsed()).max(NOBODY_LISTENS);
-            match tokio::time::timeout(left, self.try_to_open()).await {
-                Ok(Ok(stream)) => {
+        let Some(Lost { since, why }) = &self.lost else {
+            return Ok(());
+        };
+        let (since, why) = (*since, why.clone());
+        let mut tries = Tries::since(since, self.lease, PACE);
+        loop {
+            match tries.make(self.try_to_open()).await {
+                Tried::Done(stream) => {
                     self.stream = Some(stream);
                     self.lost = None;
                     told(Change::Back(since.elapsed()));
+                    return Ok(());
                 }
-                Ok(Err(status)) if is_lost(&status) => {
-                    let patience = patience(&status, self.lease);
-                    if since.elapsed() >= patience {
-                        return Err(why);
-                    }
-                    sleep(wait.min(patience.saturating_sub(since.elapsed()))).await;
-                    wait = MAX_WAIT.min(wait * 2);
-                }
-                Ok(Err(status)) => return Err(status),
-                Err(_) => return Err(why),
+                Tried::Again => {}
+                Tried::GivenUp => return Err(why),
+                Tried::Refused(status) => return Err(status),
             }
         }
-        Ok(())
     }
 
     async fn try_to_open(&mut self) -> Result<Streaming<R::Message>, Status> {
-        let mut info = self.connection.about();
-        let instance = info.get_info(v1::GetInfoRequest {}).await?.into_inner().instance;
+        let count = self.connection.made().count();
+        let instance = instance::of(&self.connection).await?;
         if self.instance.as_ref().is_some_and(|before| *before != instance) {
-            // Another session may have the name by now.
-            return Err(Status::not_found(
-                "the daemon was started anew: the session ended with the one before",
-            ));
+            return Err(started_anew());
         }
         let stream = self.request.clone().watch(self.connection.views()).await?;
+        // Where the connection was made anew meanwhile, another daemon may have answered.
+        if self.connection.made().count() != count && instance::of(&self.connection).await? != instance {
+            return Err(started_anew());
+        }
         self.instance = Some(instance);
         Ok(stream)
     }
 }
 
-/// Whether this is the connection's end rather than the daemon's word.
-#[must_use]
-pub fn is_lost(status: &Status) -> bool {
-    status.source().is_some()
-}
-
-/// For how long it is tried after such a failure to connect.
-#[must_use]
-pub fn patience(status: &Status, lease: Duration) -> Duration {
-    match refusal(status) {
-        // The service within this process.
-        Some(io::ErrorKind::NotConnected) => Duration::ZERO,
-        Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => NOBODY_LISTENS,
-        _ => lease,
-    }
-}
-
-/// Why the system could not connect.
-fn refusal(status: &Status) -> Option<io::ErrorKind> {
-    let mut error = status.source();
-    while let Some(cause) = error {
-        if let Some(error) = cause.downcast_ref::<io::Error>() {
-            return Some(error.kind());
-        }
-        error = cause.source();
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASE: Duration = Duration::from_mins(1);
-
-    fn failed(kind: io::ErrorKind) -> Status {
-        Status::from_error(Box::new(io::Error::from(kind)))
-    }
-
-    #[test]
-    fn a_connection_is_made_again_for_as_long_as_the_session_may_be_there() {
-        assert!(!is_lost(&Status::not_found("no session")));
-        for (kind, tried) in [
-            (io::ErrorKind::ConnectionReset, LEASE),
-            (io::ErrorKind::BrokenPipe, LEASE),
-            (io::ErrorKind::ConnectionRefused, NOBODY_LISTENS),
-            (io::ErrorKind::NotFound, NOBODY_LISTENS),
-            (io::ErrorKind::NotConnected, Duration::ZERO),
-        ] {
-            let status = failed(kind);
-            assert!(is_lost(&status), "{kind}");
-            assert_eq!(patience(&status, LEASE), tried, "{kind}");
-        }
-    }
+/// Another session may have the name by now.
+fn started_anew() -> Status {
+    Status::not_found("the daemon was started anew: the session ended with the one before")
 }

@@ -7,6 +7,7 @@ mod estimate;
 mod fake;
 mod imported;
 mod newer;
+mod opened;
 mod spans;
 mod syscalls;
 mod timeline;
@@ -21,8 +22,8 @@ use std::{
 };
 
 use profiler_proto::v1::edit_scope_request::Edit;
+use profiler_testkit::json::objects;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use fake::{Fake, Script};
 
@@ -77,7 +78,7 @@ fn processes_and_functions_are_listed() {
          7  1000        4  separate  lines  ?        docker \\u{1b}1  server --listen \\u{1b}[31m\n"
     );
     let output = run(&fake, &["ps", "server", "--json"]);
-    let listed: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    let listed = objects(stdout(&output)).remove(0);
     assert_eq!(
         listed,
         serde_json::json!({"type": "process", "schema": 1, "pid": 7, "uid": 1000, "threads": 4,
@@ -93,7 +94,7 @@ fn processes_and_functions_are_listed() {
          100        3  parse<int>  src/server.cc:40\n"
     );
     let output = run(&fake, &["functions", "-p", "7", "--json"]);
-    let first: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    let first = objects(stdout(&output)).remove(0);
     assert_eq!(
         first,
         serde_json::json!({"type": "function", "schema": 1, "name": "handle", "linkage_name": "_Zhandle",
@@ -147,10 +148,7 @@ fn source_as_json_is_a_function_and_its_lines() {
     let fake = Fake::start(Script::default());
     let output = run(&fake, &["source", "-p", "7", "handle", "--json"]);
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     assert_eq!(objects.len(), 4);
     assert_eq!(
         objects[0],
@@ -224,10 +222,7 @@ fn latency_as_json_has_one_final_object() {
     });
     let output = run(&fake, &["latency", "-p", "7", "handle", "--json"]);
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     assert_eq!(objects.len(), 4, "three updates and the last one");
     let (last, others) = objects.split_last().unwrap();
     assert_eq!(last["final"], true);

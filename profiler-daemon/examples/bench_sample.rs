@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -116,7 +117,12 @@ fn frames(picture: &FlamePicture) -> f64 {
     for weight in &picture.picture.weights {
         samples += weight.inside_samples;
         let mut node = weight.node.0;
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            ..
+        }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             let frame = &picture.frames[frame as usize];
             frames += weight.inside_samples * u64::from(!frame.kernel && !frame.inlined);
             node = parent;

@@ -53,12 +53,30 @@ pub struct Call {
     pub known: u32,
     /// Amounts by the order of its round; not a number where unknown.
     pub amounts: Box<[f64]>,
-    /// How long it waited for what, by the features of such; 0 for those that it has not. `None` where that is unknown.
-    pub waits: Option<Box<[(usize, f64)]>>,
+    /// How long it waited for what; not at all for those that it has not. `None` where that is unknown.
+    pub waits: Option<Box<[Waited]>>,
     /// It made more calls than are recorded, most of them those that this feature is about, of the kind [`Kind::Many`].
     pub many: Option<usize>,
     /// Samples that were taken in it on the CPU, by stack.
-    pub samples: Box<[(NodeId, u32)]>,
+    pub samples: Box<[SamplesAt]>,
+}
+
+/// How long a call waited for something.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Waited {
+    /// The feature that this is, of the kind [`Kind::Wait`].
+    pub feature: usize,
+    /// How long; a number of nanoseconds that is summed up.
+    pub time_ns: f64,
+}
+
+/// Samples of a call at one stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SamplesAt {
+    /// The stack, as its innermost node.
+    pub stack: NodeId,
+    /// How many.
+    pub count: u32,
 }
 
 /// What a statement says of a call.
@@ -131,8 +149,17 @@ pub struct Finding {
     pub other: Share,
     /// Share of slow calls less share of others.
     pub difference: Estimate,
-    /// The amount on average, of slow calls and of others.
-    pub means: Option<(f64, f64)>,
+    /// The amount on average; `None` of what is no amount.
+    pub means: Option<Means>,
+}
+
+/// An amount on average, in its own unit; of a time, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Means {
+    /// Of slow calls.
+    pub slow: f64,
+    /// Of the others.
+    pub other: f64,
 }
 
 impl Finding {
@@ -276,24 +303,13 @@ impl Study {
     pub fn findings(&self, kinds: &[Kind], tree: &Tree<'_>, is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
         let frames = tree.frames(&self.calls, &is_slow);
         let columns = self.columns(kinds, is_slow);
-        let judged: Vec<_> = columns
-            .iter()
-            .zip(kinds)
-            .enumerate()
-            .filter_map(|(feature, (column, kind))| Some((feature, column, column.judge(*kind)?)))
-            .collect();
+        let columns = columns.iter().zip(kinds).enumerate();
+        let judged = columns.filter_map(|(feature, (column, kind))| column.judge(feature, *kind));
+        let judged: Vec<Judged> = judged.collect();
         let z = normal_quantile(ALPHA / (judged.len() + frames.len()).max(1) as f64);
         let mut findings: Vec<Finding> = judged
             .into_iter()
-            .map(|(feature, column, (statement, slow, other))| Finding {
-                about: About::Feature(feature),
-                statement,
-                slow,
-                other,
-                difference: difference(slow.estimate(z), other.estimate(z)),
-                means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time | Kind::Wait))
-                    .then(|| column.means()),
-            })
+            .map(|judged| judged.finding(z))
             .chain(frames.into_iter().filter_map(|frame| frame.finding(z)))
             .collect();
         findings.sort_by(|a, b| {
@@ -308,10 +324,13 @@ impl Study {
         let waits = kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Wait);
         let waits: Vec<usize> = waits.map(|(feature, _)| feature).collect();
         let many = kinds.iter().enumerate().filter_map(|(feature, kind)| match kind {
-            Kind::Many(of) => Some((feature, *of)),
+            Kind::Many(timed) => Some(Many {
+                feature,
+                timed: *timed,
+            }),
             _ => None,
         });
-        let many: Vec<(usize, usize)> = many.collect();
+        let many: Vec<Many> = many.collect();
         for call in &self.calls {
             let Some(round) = usize::try_from(call.round)
                 .ok()
@@ -335,13 +354,13 @@ impl Study {
             let amounts = round.amounts.iter().copied().zip(call.amounts.iter().copied());
             let waited = call.waits.as_deref().into_iter().flat_map(|waited| {
                 let time_of = |feature: &usize| {
-                    let time = waited.iter().find(|(known, _)| known == feature);
-                    (*feature, time.map_or(0.0, |(_, time_ns)| *time_ns))
+                    let time = waited.iter().find(|waited| waited.feature == *feature);
+                    (*feature, time.map_or(0.0, |waited| waited.time_ns))
                 };
                 waits.iter().map(time_of)
             });
-            let often = many.iter().filter_map(|&(feature, of)| {
-                let timed = round.amounts.iter().position(|known| *known == of)?;
+            let often = many.iter().filter_map(|&Many { feature, timed }| {
+                let timed = round.amounts.iter().position(|known| *known == timed)?;
                 let is_timed = call.amounts.get(timed).is_some_and(|ns| !ns.is_nan());
                 let is_one = call.many == Some(feature);
                 (is_timed || call.many.is_some()).then(|| (feature, f64::from(u8::from(is_one))))
@@ -404,6 +423,37 @@ impl Statement {
     }
 }
 
+/// A feature of the kind [`Kind::Many`].
+#[derive(Clone, Copy)]
+struct Many {
+    feature: usize,
+    /// The feature of the times of such calls.
+    timed: usize,
+}
+
+/// A feature about which there are enough calls, before it is known of how many such it is one.
+struct Judged {
+    feature: usize,
+    statement: Statement,
+    slow: Share,
+    other: Share,
+    means: Option<Means>,
+}
+
+impl Judged {
+    /// With intervals of this quantile.
+    fn finding(self, z: f64) -> Finding {
+        Finding {
+            about: About::Feature(self.feature),
+            statement: self.statement,
+            slow: self.slow,
+            other: self.other,
+            difference: difference(self.slow.estimate(z), self.other.estimate(z)),
+            means: self.means,
+        }
+    }
+}
+
 /// One feature's values, in the order of the calls.
 #[derive(Clone, Default)]
 struct Column {
@@ -413,14 +463,20 @@ struct Column {
 
 impl Column {
     /// The statement that separates best, and on how many calls it was seen to; `None` where there are too few.
-    fn judge(&self, kind: Kind) -> Option<(Statement, Share, Share)> {
+    fn judge(&self, feature: usize, kind: Kind) -> Option<Judged> {
+        let judged = |statement, slow: &[f64], other: &[f64]| Judged {
+            feature,
+            statement,
+            slow: Share::of(slow, statement),
+            other: Share::of(other, statement),
+            means: matches!(kind, Kind::Amount | Kind::Time | Kind::Wait).then(|| self.means()),
+        };
         let few = |side: &[f64]| (side.len() as u64) < FEW_CALLS;
         if matches!(kind, Kind::Flag | Kind::Many(_)) {
             if few(&self.slow) || few(&self.other) {
                 return None;
             }
-            let shares = |side: &[f64]| Share::of(side, Statement::Happened);
-            return Some((Statement::Happened, shares(&self.slow), shares(&self.other)));
+            return Some(judged(Statement::Happened, &self.slow, &self.other));
         }
         let half = |side: &[f64], rest| -> Vec<f64> { side.iter().skip(rest).step_by(2).copied().collect() };
         let (slow, other) = (half(&self.slow, 1), half(&self.other, 1));
@@ -431,16 +487,15 @@ impl Column {
         if matches!(kind, Kind::Time | Kind::Wait) {
             statement = statement.rounded();
         }
-        Some((
-            statement,
-            Share::of(&slow, statement),
-            Share::of(&other, statement),
-        ))
+        Some(judged(statement, &slow, &other))
     }
 
-    fn means(&self) -> (f64, f64) {
+    fn means(&self) -> Means {
         let mean = |side: &[f64]| side.iter().sum::<f64>() / side.len().max(1) as f64;
-        (mean(&self.slow), mean(&self.other))
+        Means {
+            slow: mean(&self.slow),
+            other: mean(&self.other),
+        }
     }
 }
 

@@ -42,11 +42,11 @@ impl Link {
         if let Some((path, id)) = parsed.gnu_debugaltlink().ok().flatten() {
             return Self::new(path, id);
         }
-        let (is_supplement, path, id) = debug_sup(elf)?;
-        if is_supplement {
+        let said = debug_sup(elf)?;
+        if said.is_supplement {
             return None;
         }
-        Self::new(&path, &id)
+        Self::new(&said.path, &said.id)
     }
 
     fn new(path: &[u8], id: &[u8]) -> Option<Self> {
@@ -78,8 +78,17 @@ impl Link {
     }
 }
 
-/// What `.debug_sup` holds: whether the file is the supplementary one, the path of the other, the checksum.
-fn debug_sup(elf: &Elf) -> Option<(bool, Vec<u8>, Vec<u8>)> {
+/// What `.debug_sup` holds.
+struct DebugSup {
+    /// The file is the supplementary one itself.
+    is_supplement: bool,
+    /// That of the other file.
+    path: Vec<u8>,
+    /// The checksum.
+    id: Vec<u8>,
+}
+
+fn debug_sup(elf: &Elf) -> Option<DebugSup> {
     let parsed = elf.parse().ok()?;
     let section = parsed.section_by_name(".debug_sup")?;
     let mut bytes = EndianSlice::new(section.data().ok()?, LittleEndian);
@@ -90,15 +99,19 @@ fn debug_sup(elf: &Elf) -> Option<(bool, Vec<u8>, Vec<u8>)> {
     let path = bytes.read_null_terminated_slice().ok()?;
     let length = usize::try_from(bytes.read_uleb128().ok()?).ok()?;
     let id = bytes.split(length).ok()?;
-    Some((is_supplement, path.slice().to_vec(), id.slice().to_vec()))
+    Some(DebugSup {
+        is_supplement,
+        path: path.slice().to_vec(),
+        id: id.slice().to_vec(),
+    })
 }
 
 /// The checksum that a supplementary file gives itself.
 #[must_use]
 pub fn checksum(elf: &Elf) -> Option<Vec<u8>> {
     debug_sup(elf)
-        .filter(|(is_supplement, ..)| *is_supplement)
-        .map(|(_, _, id)| id)
+        .filter(|said| said.is_supplement)
+        .map(|said| said.id)
 }
 
 /// The build-id or checksum of the supplementary file that a file refers to.

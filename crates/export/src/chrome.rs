@@ -9,7 +9,7 @@ use foldhash::HashMap;
 
 use crate::{
     json_text::{double, string, value},
-    lanes::{Step, walk},
+    lanes::{Lane, Step, walk},
     timeline::{Argument, Category, FIRST_FREE_ID, Flow, Timeline, Written},
 };
 
@@ -56,6 +56,14 @@ pub fn write(timeline: &Timeline, most_bytes: usize) -> Written {
     }
 }
 
+/// What an event is of.
+#[derive(Clone, Copy)]
+struct Ids {
+    pid: u32,
+    /// 0 of a whole process.
+    tid: u32,
+}
+
 struct Writer<'a> {
     timeline: &'a Timeline,
     /// Names as JSON.
@@ -65,8 +73,8 @@ struct Writer<'a> {
     most_bytes: usize,
     full: bool,
     left_out: u64,
-    /// Numbers of the threads that the other lanes are written as, by thread and lane.
-    lanes: HashMap<(u32, u32), u32>,
+    /// Numbers of the threads that the other lanes are written as.
+    lanes: HashMap<Lane, u32>,
     /// No process and no thread has it, nor those after it.
     next_id: u32,
     /// By process.
@@ -80,14 +88,14 @@ impl Writer<'_> {
         for process in &timeline.processes {
             let pid = process.pid.unwrap_or_else(|| self.free_id());
             self.pids.push(pid);
-            self.metadata("process_name", (pid, 0), &process.name);
+            self.metadata("process_name", Ids { pid, tid: 0 }, &process.name);
         }
         for thread in &timeline.threads {
-            self.metadata(
-                "thread_name",
-                (self.pid(thread.process), thread.tid),
-                &thread.name,
-            );
+            let ids = Ids {
+                pid: self.pid(thread.process),
+                tid: thread.tid,
+            };
+            self.metadata("thread_name", ids, &thread.name);
         }
     }
 
@@ -124,7 +132,7 @@ impl Writer<'_> {
         }
         match step {
             Step::Begin { slice, lane } => {
-                let Some((pid, tid)) = self.track(slice.thread, lane) else {
+                let Some(Ids { pid, tid }) = self.track(lane) else {
                     return false;
                 };
                 let mut event = std::mem::take(&mut self.scratch);
@@ -137,7 +145,11 @@ impl Writer<'_> {
             }
             Step::End { .. } => true,
             Step::Instant(instant) => {
-                let Some((pid, tid)) = self.track(instant.thread, 0) else {
+                let own = Lane {
+                    thread: instant.thread,
+                    number: 0,
+                };
+                let Some(Ids { pid, tid }) = self.track(own) else {
                     return false;
                 };
                 let mut event = std::mem::take(&mut self.scratch);
@@ -196,25 +208,27 @@ impl Writer<'_> {
 
     /// Process and thread of a lane; another than a thread's own is a thread that there is not. `None` where there is no room
     /// for its name.
-    fn track(&mut self, thread: u32, lane: u32) -> Option<(u32, u32)> {
-        let of = self.timeline.threads.get(thread as usize)?;
+    fn track(&mut self, lane: Lane) -> Option<Ids> {
+        let of = self.timeline.threads.get(lane.thread as usize)?;
         let pid = self.pid(of.process);
-        if lane == 0 {
-            return Some((pid, of.tid));
+        if lane.number == 0 {
+            return Some(Ids { pid, tid: of.tid });
         }
-        if let Some(tid) = self.lanes.get(&(thread, lane)) {
-            return Some((pid, *tid));
+        if let Some(&tid) = self.lanes.get(&lane) {
+            return Some(Ids { pid, tid });
         }
-        let tid = self.free_id();
-        let name = format!("{}, lane {}", of.label(), u64::from(lane) + 1);
-        self.offer(metadata("thread_name", (pid, tid), &name))
-            .then_some(())?;
-        self.lanes.insert((thread, lane), tid);
-        Some((pid, tid))
+        let ids = Ids {
+            pid,
+            tid: self.free_id(),
+        };
+        let name = format!("{}, lane {}", of.label(), u64::from(lane.number) + 1);
+        self.offer(metadata("thread_name", ids, &name)).then_some(())?;
+        self.lanes.insert(lane, ids.tid);
+        Some(ids)
     }
 
     /// Writes a name, if it is one.
-    fn metadata(&mut self, what: &str, ids: (u32, u32), name: &str) {
+    fn metadata(&mut self, what: &str, ids: Ids, name: &str) {
         if !name.is_empty() {
             self.always(&metadata(what, ids, name));
         }
@@ -246,7 +260,7 @@ impl Writer<'_> {
 }
 
 /// The event that gives a process or a thread its name.
-fn metadata(what: &str, (pid, tid): (u32, u32), name: &str) -> String {
+fn metadata(what: &str, Ids { pid, tid }: Ids, name: &str) -> String {
     let mut event =
         format!("{{\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"{what}\",\"args\":{{\"name\":");
     string(&mut event, name);

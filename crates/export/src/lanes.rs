@@ -7,13 +7,22 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::timeline::{Flow, Instant, Slice, Timeline};
 
+/// A lane of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lane {
+    /// An index into [`Timeline::threads`].
+    pub thread: u32,
+    /// Its number there; 0 is the thread's own.
+    pub number: u32,
+}
+
 /// A step along the events of all threads. Of one thread they are in order of time, and so of each lane.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// A slice begins, in a lane of its thread; 0 is the thread's own.
-    Begin { slice: &'a Slice, lane: u32 },
+    /// A slice begins, in a lane of its thread.
+    Begin { slice: &'a Slice, lane: Lane },
     /// The slice that began last in the lane ends.
-    End { slice: &'a Slice, lane: u32 },
+    End { slice: &'a Slice, lane: Lane },
     /// Something happens on the thread.
     Instant(&'a Instant),
 }
@@ -47,9 +56,10 @@ pub fn walk<'a>(timeline: &'a Timeline, mut take: impl FnMut(Step<'a>) -> bool) 
             continue;
         };
         lanes.end_until(slice.began_ns, &mut take);
-        let lane = lanes.lane_for(slice.end_ns());
+        let number = lanes.lane_for(slice.end_ns());
+        let lane = Lane::of(slice, number);
         if take(Step::Begin { slice, lane }) {
-            lanes.begin(lane, slice);
+            lanes.begin(number, slice);
         }
     }
     for instant in instants {
@@ -79,25 +89,47 @@ fn numbers(length: usize) -> Vec<u32> {
 struct Lanes<'a> {
     /// Of each lane, the innermost last.
     open: Vec<Vec<&'a Slice>>,
-    /// When the innermost slice of a lane ends, and the lane.
-    ends: BTreeSet<(u64, u32)>,
+    ends: BTreeSet<End>,
     /// Lanes where nothing is open.
     empty: BTreeSet<u32>,
+}
+
+/// When the innermost slice of a lane ends; the earliest is the least.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    end_ns: u64,
+    lane: u32,
+}
+
+impl Lane {
+    fn of(slice: &Slice, number: u32) -> Self {
+        Self {
+            thread: slice.thread,
+            number,
+        }
+    }
 }
 
 impl<'a> Lanes<'a> {
     /// Ends what ends until then, in order.
     fn end_until(&mut self, ns: u64, take: &mut impl FnMut(Step<'a>) -> bool) {
-        while let Some((end_ns, lane)) = self.ends.first().copied().filter(|(end_ns, _)| *end_ns <= ns) {
-            self.ends.remove(&(end_ns, lane));
+        while let Some(end) = self.ends.first().copied().filter(|end| end.end_ns <= ns) {
+            self.ends.remove(&end);
+            let lane = end.lane;
             let Some(open) = self.open.get_mut(lane as usize) else {
                 continue;
             };
             if let Some(slice) = open.pop() {
-                take(Step::End { slice, lane });
+                take(Step::End {
+                    slice,
+                    lane: Lane::of(slice, lane),
+                });
             }
             match open.last() {
-                Some(outer) => self.ends.insert((outer.end_ns(), lane)),
+                Some(outer) => self.ends.insert(End {
+                    end_ns: outer.end_ns(),
+                    lane,
+                }),
                 None => self.empty.insert(lane),
             };
         }
@@ -105,7 +137,8 @@ impl<'a> Lanes<'a> {
 
     /// The lane of a slice that begins now: inside of that which ends next after it; else one of its own.
     fn lane_for(&self, end_ns: u64) -> u32 {
-        let around = self.ends.range((end_ns, 0)..).next().map(|(_, lane)| *lane);
+        let around = self.ends.range(End { end_ns, lane: 0 }..).next();
+        let around = around.map(|end| end.lane);
         around
             .or_else(|| self.empty.first().copied())
             .unwrap_or_else(|| u32::try_from(self.open.len()).unwrap_or(u32::MAX))
@@ -119,10 +152,16 @@ impl<'a> Lanes<'a> {
             return;
         };
         if let Some(outer) = open.last() {
-            self.ends.remove(&(outer.end_ns(), lane));
+            self.ends.remove(&End {
+                end_ns: outer.end_ns(),
+                lane,
+            });
         }
         open.push(slice);
-        self.ends.insert((slice.end_ns(), lane));
+        self.ends.insert(End {
+            end_ns: slice.end_ns(),
+            lane,
+        });
         self.empty.remove(&lane);
     }
 }

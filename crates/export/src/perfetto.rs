@@ -15,7 +15,7 @@ pub use self::messages::{
 };
 use self::names::Names;
 use crate::{
-    lanes::{Step, walk},
+    lanes::{Lane, Step, walk},
     timeline::{Argument, Category, Clocks, Flow, Timeline, Written},
 };
 
@@ -83,8 +83,8 @@ struct Writer<'a> {
     next_uuid: u64,
     /// Tracks by thread.
     threads: Vec<u64>,
-    /// Tracks of the other lanes, by thread and lane.
-    lanes: HashMap<(u32, u32), u64>,
+    /// Tracks of the other lanes.
+    lanes: HashMap<Lane, u64>,
     names: Names<'a>,
 }
 
@@ -208,7 +208,7 @@ impl Writer<'_> {
                     self.left_out += 1;
                     return false;
                 }
-                let Some(track) = self.track(slice.thread, lane) else {
+                let Some(track) = self.track(lane) else {
                     return false;
                 };
                 let begin = event(BEGIN, track);
@@ -220,7 +220,7 @@ impl Writer<'_> {
             }
             Step::End { slice, lane } => {
                 self.open = self.open.saturating_sub(1);
-                if let Some(track) = self.track(slice.thread, lane) {
+                if let Some(track) = self.track(lane) {
                     self.always(&packet(slice.end_ns(), event(END, track)));
                 }
                 true
@@ -230,7 +230,11 @@ impl Writer<'_> {
                     self.left_out += 1;
                     return false;
                 }
-                let Some(track) = self.track(instant.thread, 0) else {
+                let own = Lane {
+                    thread: instant.thread,
+                    number: 0,
+                };
+                let Some(track) = self.track(own) else {
                     return false;
                 };
                 let names = (instant.name, instant.category);
@@ -247,24 +251,24 @@ impl Writer<'_> {
     }
 
     /// The track of a thread's lane, which is described the first time; `None` where there is no room for that.
-    fn track(&mut self, thread: u32, lane: u32) -> Option<u64> {
-        let own = self.threads.get(thread as usize).copied()?;
-        if lane == 0 {
+    fn track(&mut self, lane: Lane) -> Option<u64> {
+        let own = self.threads.get(lane.thread as usize).copied()?;
+        if lane.number == 0 {
             return Some(own);
         }
-        if let Some(uuid) = self.lanes.get(&(thread, lane)) {
+        if let Some(uuid) = self.lanes.get(&lane) {
             return Some(*uuid);
         }
-        let label = self.timeline.threads.get(thread as usize)?.label();
+        let label = self.timeline.threads.get(lane.thread as usize)?.label();
         let descriptor = TrackDescriptor {
             parent_uuid: Some(own),
             // Tracks of one name and parent would become one.
-            name: Some(format!("{label}, lane {}", u64::from(lane) + 1)),
+            name: Some(format!("{label}, lane {}", u64::from(lane.number) + 1)),
             ..TrackDescriptor::default()
         };
         let (uuid, packet) = self.described(descriptor);
         self.offer(&packet, 0).then_some(())?;
-        self.lanes.insert((thread, lane), uuid);
+        self.lanes.insert(lane, uuid);
         Some(uuid)
     }
 

@@ -43,8 +43,15 @@ struct Tables {
     /// By the frame and what is inlined into it.
     location_ids: HashMap<Vec<u32>, u64>,
     functions: Vec<FunctionMessage>,
-    /// By name, file and line of declaration.
-    function_ids: HashMap<(i64, i64, u32), u64>,
+    function_ids: HashMap<FunctionKey, u64>,
+}
+
+/// What tells functions apart: texts by number, and the line of declaration.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FunctionKey {
+    name: i64,
+    file: i64,
+    declared_line: u32,
 }
 
 /// Texts by number; that of number 0 is empty.
@@ -153,18 +160,19 @@ impl Tables {
     }
 
     fn function(&mut self, frame: &Frame) -> u64 {
-        let (name, file) = (self.text(&frame.name), self.text(&frame.file));
+        let key = FunctionKey {
+            name: self.text(&frame.name),
+            file: self.text(&frame.file),
+            declared_line: frame.declared_line,
+        };
         let next = self.functions.len() as u64 + 1;
-        let id = *self
-            .function_ids
-            .entry((name, file, frame.declared_line))
-            .or_insert(next);
+        let id = *self.function_ids.entry(key).or_insert(next);
         if id == next {
             self.functions.push(FunctionMessage {
                 id,
-                name,
-                system_name: name,
-                filename: file,
+                name: key.name,
+                system_name: key.name,
+                filename: key.file,
                 start_line: frame.declared_line.into(),
             });
         }

@@ -28,7 +28,15 @@ pub struct Timeline {
     names: Vec<String>,
     name_numbers: HashMap<String, u32>,
     process_numbers: HashMap<u32, u32>,
-    thread_numbers: HashMap<(u32, u32), u32>,
+    thread_numbers: HashMap<ThreadKey, u32>,
+}
+
+/// What tells threads apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    /// An index into [`Timeline::processes`].
+    process: u32,
+    tid: u32,
 }
 
 /// A text with a name.
@@ -242,7 +250,8 @@ impl Timeline {
     /// The number of a thread in the list, by that of its process and its own; the first time it is added, without a name.
     pub fn thread(&mut self, process: u32, tid: u32) -> u32 {
         let next = index(self.threads.len());
-        let number = *self.thread_numbers.entry((process, tid)).or_insert(next);
+        let key = ThreadKey { process, tid };
+        let number = *self.thread_numbers.entry(key).or_insert(next);
         if number == next {
             self.threads.push(Thread {
                 process,

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::{
     frame::{FrameId, Frames},
-    perf_map::PerfMap,
+    perf_map::{LeftOut, PerfMap},
 };
 
 /// How often it is looked whether there is more in the file, in ns: other code may lie where known code lay.
@@ -72,7 +72,7 @@ impl PerfFile {
             found = self.map.resolve(address, frames);
         }
         if looked {
-            let (skipped, forgotten) = self.map.left_out();
+            let LeftOut { skipped, forgotten } = self.map.left_out();
             tracing::trace!(pid, skipped, forgotten, bytes = self.map.bytes(), "perf map read");
         }
         found

@@ -4,7 +4,7 @@
 //! `START SIZE NAME`, both numbers hexadecimal, the name to the end of the line. The file is only ever appended
 //! to, and code can come to lie where other code lay: of entries that overlap, the later one wins.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use super::{
     frame::{Frame, FrameId, Frames},
@@ -109,7 +109,7 @@ impl PerfMap {
         self.lines += 1;
         let parsed = (line.len() <= LINE_MAX).then(|| parse(line)).flatten();
         match parsed {
-            Some((start, end, name)) => self.insert(start, end, &name),
+            Some(line) => self.insert(line.start, line.end, &line.name),
             None => self.skipped += 1,
         }
     }
@@ -186,14 +186,34 @@ impl PerfMap {
         self.bytes + self.partial.capacity()
     }
 
-    /// Lines that were not of the form or too long, and functions forgotten because there were too many.
-    pub fn left_out(&self) -> (u64, u64) {
-        (self.skipped, self.forgotten)
+    /// What it does not have.
+    pub fn left_out(&self) -> LeftOut {
+        LeftOut {
+            skipped: self.skipped,
+            forgotten: self.forgotten,
+        }
     }
 }
 
-/// First address, one past the last, and the name; `None` where it is not of the form or says nothing.
-fn parse(line: &[u8]) -> Option<(u64, u64, std::borrow::Cow<'_, str>)> {
+/// What a map does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftOut {
+    /// Lines that were not of the form, or too long.
+    pub skipped: u64,
+    /// Functions forgotten because there were too many.
+    pub forgotten: u64,
+}
+
+/// A function as a line has it.
+struct Line<'a> {
+    start: u64,
+    /// One past the last address.
+    end: u64,
+    name: Cow<'a, str>,
+}
+
+/// What a line says; `None` where it is not of the form or says nothing.
+fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut rest = line.trim_ascii();
     let mut number = || {
         let end = rest.iter().position(u8::is_ascii_whitespace)?;
@@ -210,7 +230,11 @@ fn parse(line: &[u8]) -> Option<(u64, u64, std::borrow::Cow<'_, str>)> {
     let (start, size) = (number()?, number()?);
     let end = start.checked_add(size)?;
     let name = &rest[..rest.len().min(NAME_MAX)];
-    (size > 0 && !name.is_empty()).then(|| (start, end, String::from_utf8_lossy(name)))
+    (size > 0 && !name.is_empty()).then(|| Line {
+        start,
+        end,
+        name: String::from_utf8_lossy(name),
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 pub mod bpf;
 pub mod fixture;
+pub mod json;
 pub mod mapped;
 mod random;
 mod readers;

@@ -8,6 +8,8 @@ pub mod endpoint;
 pub mod events;
 pub mod exit;
 mod help;
+#[cfg(test)]
+mod json_schema;
 pub mod print_list;
 #[cfg(test)]
 mod reference;

@@ -94,12 +94,12 @@ fn nanoseconds(ns: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::explain::tests::response;
+    use crate::render::{explain::tests::response, parsed::parse};
 
     #[test]
     fn findings_are_an_object_each() {
         let text = explained(&response(), 2);
-        let object: Value = serde_json::from_str(&text).unwrap();
+        let object = parse(&text).remove(0);
         assert_eq!(object["type"], "explain");
         assert_eq!(object["slow"], json!({"calls": 42, "mean_ns": 12_100_000}));
         let findings = object["findings"].as_array().unwrap();

@@ -2,13 +2,7 @@
 
 use serde_json::Value;
 
-/// An object for each line.
-pub fn parse(lines: &str) -> Vec<Value> {
-    lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
+pub use profiler_testkit::json::objects as parse;
 
 /// The keys of an object, in order.
 pub fn keys(object: &Value) -> Vec<&str> {

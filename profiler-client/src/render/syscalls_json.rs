@@ -74,15 +74,14 @@ fn object(syscall: &v1::Syscall) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::syscalls::tests::sample, *};
+    use super::{
+        super::{parsed::parse, syscalls::tests::sample},
+        *,
+    };
 
     #[test]
     fn callers_follow_their_system_call_and_a_summary_is_last() {
-        let text = syscalls(&sample());
-        let objects: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let objects = parse(&syscalls(&sample()));
         assert_eq!(
             objects[0],
             json!({

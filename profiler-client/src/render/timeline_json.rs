@@ -106,13 +106,16 @@ fn counted(state: &TimelineState, rows: &[Row], counts: &[v1::Count]) -> Map<Str
 
 #[cfg(test)]
 mod tests {
-    use super::{super::timeline::tests::sample, *};
+    use super::{
+        super::{parsed::parse, timeline::tests::sample},
+        *,
+    };
 
     #[test]
     fn an_object_for_a_bucket_and_one_for_all() {
         let (state, _) = sample();
         let rows = [Row::Counter(0), Row::Ratio(0, 1)];
-        let object: Value = serde_json::from_str(&bucket(&state, &rows, &state.buckets[1])).unwrap();
+        let object = parse(&bucket(&state, &rows, &state.buckets[1])).remove(0);
         assert_eq!(
             object,
             json!({
@@ -125,7 +128,7 @@ mod tests {
                 }],
             })
         );
-        let object: Value = serde_json::from_str(&summary(&state, &rows)).unwrap();
+        let object = parse(&summary(&state, &rows)).remove(0);
         assert_eq!(
             object,
             json!({

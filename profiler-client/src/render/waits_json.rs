@@ -81,15 +81,14 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::waits::tests::sample, *};
+    use super::{
+        super::{parsed::parse, waits::tests::sample},
+        *,
+    };
 
     #[test]
     fn an_object_for_each_node_and_a_summary() {
-        let text = waits(&sample());
-        let objects: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let objects = parse(&waits(&sample()));
         assert_eq!(objects.len(), 8);
         assert_eq!(
             (

@@ -137,12 +137,25 @@ pub fn order(sort: Sort, a: &FunctionRow, b: &FunctionRow) -> Ordering {
 }
 
 /// What frames of the same function have in common.
-type Key<'a> = (&'a str, &'a str, bool, bool, u32);
+#[derive(PartialEq, Eq, Hash)]
+struct Key<'a> {
+    function: &'a str,
+    module: &'a str,
+    inlined: bool,
+    kernel: bool,
+    line: u32,
+}
 
 /// A function's frame, wherever it is; the line, where the view tells lines apart.
 fn key(frame: &v1::Frame, by: v1::Grouping) -> Key<'_> {
     let line = if by == v1::Grouping::Line { frame.line } else { 0 };
-    (&frame.function, &frame.module, frame.inlined, frame.kernel, line)
+    Key {
+        function: &frame.function,
+        module: &frame.module,
+        inlined: frame.inlined,
+        kernel: frame.kernel,
+        line,
+    }
 }
 
 /// A step of the way through the tree.

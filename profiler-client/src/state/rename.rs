@@ -33,18 +33,23 @@ pub fn rename(state: &mut FlameState, mut frames_of: impl FnMut(&v1::Frame) -> O
     };
     // The innermost node that an old one has become.
     let mut became: HashMap<u32, u32> = HashMap::new();
-    let mut known: HashMap<(u32, u32, bool), u32> = HashMap::new();
+    let mut known: HashMap<NodeKey, u32> = HashMap::new();
     for old in state.order.iter().filter_map(|id| state.nodes.get(id)) {
         let itself = [old.frame];
         let chain = renamed.get(&old.frame).map_or(&itself[..], Vec::as_slice);
         let mut parent = became.get(&old.parent).copied().unwrap_or(0);
         for &frame in chain {
             let next = u32::try_from(new.order.len() + 1).unwrap_or(u32::MAX);
-            if new.order.len() >= MAX_NODES && !known.contains_key(&(parent, frame, old.complete)) {
+            let key = NodeKey {
+                parent,
+                frame,
+                complete: old.complete,
+            };
+            if new.order.len() >= MAX_NODES && !known.contains_key(&key) {
                 // The rest of the chain is counted with the outer part.
                 break;
             }
-            let id = *known.entry((parent, frame, old.complete)).or_insert_with(|| {
+            let id = *known.entry(key).or_insert_with(|| {
                 new.order.push(next);
                 let node = v1::FlameNode {
                     id: next,
@@ -69,10 +74,28 @@ pub fn rename(state: &mut FlameState, mut frames_of: impl FnMut(&v1::Frame) -> O
     *state = new;
 }
 
+/// What tells nodes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct NodeKey {
+    parent: u32,
+    frame: u32,
+    complete: bool,
+}
+
+/// What tells frames apart.
+#[derive(PartialEq, Eq, Hash)]
+struct FrameKey {
+    function: String,
+    file: String,
+    line: u32,
+    module: String,
+    inlined: bool,
+}
+
 /// Frames, each once.
 struct Frames {
     all: HashMap<u32, v1::Frame>,
-    ids: HashMap<(String, String, u32, String, bool), u32>,
+    ids: HashMap<FrameKey, u32>,
     last: u32,
 }
 
@@ -96,14 +119,14 @@ impl Frames {
     }
 }
 
-fn key(frame: &v1::Frame) -> (String, String, u32, String, bool) {
-    (
-        frame.function.clone(),
-        frame.file.clone(),
-        frame.line,
-        frame.module.clone(),
-        frame.inlined,
-    )
+fn key(frame: &v1::Frame) -> FrameKey {
+    FrameKey {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        module: frame.module.clone(),
+        inlined: frame.inlined,
+    }
 }
 
 fn add_weight(weights: &mut HashMap<u32, v1::NodeWeight>, node: u32, more: &v1::NodeWeight) {

@@ -54,6 +54,8 @@ pub struct Script {
     pub silent_after: Option<usize>,
     /// The build-id of a module, and an address in it that the daemon has no name for.
     pub nameless: Option<(Vec<u8>, u64)>,
+    /// Which start of the daemon it is.
+    pub instance: String,
 }
 
 /// What was asked of it.
@@ -66,6 +68,8 @@ pub struct Seen {
     /// Edits of scopes.
     pub edits: Vec<v1::EditScopeRequest>,
     pub estimates: Vec<v1::EstimateScopeRequest>,
+    /// How often it was asked about itself.
+    pub infos: u32,
 }
 
 /// The daemon, until dropped.
@@ -74,12 +78,28 @@ pub struct Fake {
     pub seen: Arc<Mutex<Seen>>,
     streams: watch::Receiver<usize>,
     runtime: Runtime,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Fake {
     pub fn start(script: Script) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), script)
+    }
+
+    /// Ends with all its connections, and starts another one at the same socket.
+    pub fn start_anew(self, script: Script) -> Self {
+        let Self {
+            socket,
+            runtime,
+            directory,
+            ..
+        } = self;
+        runtime.shutdown_timeout(Duration::from_secs(20));
+        std::fs::remove_file(socket).unwrap();
+        Self::start_in(directory, script)
+    }
+
+    fn start_in(directory: tempfile::TempDir, script: Script) -> Self {
         let socket = directory.path().join("profilerd.sock");
         let runtime = Runtime::new().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -107,7 +127,7 @@ impl Fake {
             seen,
             streams,
             runtime,
-            _directory: directory,
+            directory,
         }
     }
 
@@ -471,7 +491,11 @@ impl InfoService for Service {
         &self,
         _: Request<v1::GetInfoRequest>,
     ) -> Result<Response<v1::GetInfoResponse>, Status> {
-        Ok(Response::new(v1::GetInfoResponse::default()))
+        self.seen.lock().unwrap().infos += 1;
+        Ok(Response::new(v1::GetInfoResponse {
+            instance: self.script.instance.clone(),
+            ..v1::GetInfoResponse::default()
+        }))
     }
 }
 

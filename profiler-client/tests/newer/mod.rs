@@ -4,8 +4,8 @@ use std::{fs, path::Path, process::Command};
 
 use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
+use profiler_testkit::json::objects;
 use prost::Message as _;
-use serde_json::Value;
 
 use super::{assert_status, stdout};
 
@@ -117,10 +117,10 @@ fn losses_of_a_newer_version_are_in_text_json_and_exports() {
     assert!(stdout(&text).contains(&said), "{}", stdout(&text));
     let ask = |arguments: &[&str]| ask_of(&file, arguments);
     let json = ask(&["flame", "--json"]);
-    let summary: Value = serde_json::from_str(stdout(&json).lines().last().unwrap()).unwrap();
+    let summary = objects(stdout(&json)).pop().unwrap();
     assert_eq!(summary["lost"], serde_json::json!({REASON: 3}));
     let json = ask(&["top", "--json"]);
-    let summary: Value = serde_json::from_str(stdout(&json).lines().last().unwrap()).unwrap();
+    let summary = objects(stdout(&json)).pop().unwrap();
     assert_eq!(summary["lost"], serde_json::json!({REASON: 3}));
     // Every format that has a place for losses and is not compressed.
     for name in ["a.svg", "a.json", "a.perf", "a.otlp"] {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+pub use profiler_testkit::json::objects;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
@@ -131,14 +132,6 @@ impl Ended {
     pub fn objects(&self) -> Vec<Value> {
         objects(self.stdout())
     }
-}
-
-/// One object a line.
-#[track_caller]
-pub fn objects(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
-        .collect()
 }
 
 /// A command that is under way.

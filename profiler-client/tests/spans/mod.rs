@@ -1,5 +1,6 @@
 //! `profiler spans` from outside.
 
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -64,10 +65,7 @@ fn an_object_a_call_and_a_summary() {
         &[&HANDLE[..], &["--json", "-n", "1", "--duration", "0.2"]].concat(),
     );
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     let [span, summary] = objects.as_slice() else {
         panic!("{objects:?}")
     };

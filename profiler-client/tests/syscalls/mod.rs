@@ -1,5 +1,6 @@
 //! `profiler syscalls` from outside.
 
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -40,10 +41,7 @@ fn an_object_a_call_and_caller_and_a_summary() {
         &["syscalls", "-p", "7", "handle", "--duration", "0.3", "--json"],
     );
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["syscall", "syscall_caller", "summary"]);
     assert_eq!(objects[0]["errors"], json!({"ENOENT": 20}));

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -46,10 +47,7 @@ fn an_object_a_bucket_and_a_summary() {
     let fake = Fake::start(Script::default());
     let output = run(&fake, &[&ASKED[..], &["0.3", "--json"]].concat());
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     let (summary, buckets) = objects.split_last().unwrap();
     assert!(!buckets.is_empty());
     for bucket in buckets {

@@ -1,5 +1,6 @@
 //! `profiler top` and `profiler tui` from outside.
 
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -43,10 +44,7 @@ fn an_object_a_function_and_a_summary() {
         &["top", "-p", "7", "--duration", "0.3", "-n", "2", "--json"],
     );
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["function_time", "function_time", "summary"]);
     assert_eq!(

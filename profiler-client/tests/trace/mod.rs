@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 
 use profiler_proto::v1;
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,12 +13,6 @@ use super::{
 };
 
 const LINE: [&str; 4] = ["trace", "-p", "7", "server.cc:13"];
-
-fn objects(text: &str) -> Vec<Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
 
 /// The number before some words of the last line that was said.
 fn number_before(text: &str, words: &str) -> u64 {

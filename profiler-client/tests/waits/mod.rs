@@ -1,5 +1,6 @@
 //! `profiler waits` from outside.
 
+use profiler_testkit::json::objects;
 use serde_json::{Value, json};
 
 use super::{
@@ -43,10 +44,7 @@ fn an_object_a_node_and_a_summary() {
         &["waits", "-p", "7", "handle", "--duration", "0.3", "--json"],
     );
     assert_status(&output, 0);
-    let objects: Vec<Value> = stdout(&output)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects = objects(stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["wait", "wait", "wait", "summary"]);
     assert_eq!(objects[1]["frames"][0]["function"], "leave");

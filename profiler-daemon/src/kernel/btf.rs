@@ -8,6 +8,8 @@ use std::{
     ops::Range,
 };
 
+use profiler_plan::values::Parameter;
+
 use super::KernelError;
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -36,17 +38,13 @@ const MAX_PARAMETERS: usize = 6;
 /// Structures in structures that are looked into for a member.
 const MAX_NESTING: u32 = 8;
 
-/// A parameter of a function of the kernel, which is handed over in a register.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parameter {
-    /// Its name.
-    pub name: String,
-    /// Its type, as C has it.
-    pub type_name: String,
+/// A type whose values fit into a register.
+struct Scalar {
+    /// As C has it.
+    name: String,
     /// In bytes.
-    pub size: u64,
-    /// It may be below zero.
-    pub signed: bool,
+    size: u64,
+    signed: bool,
 }
 
 /// The running kernel's types.
@@ -169,22 +167,26 @@ impl Btf {
         for index in 0..count.min(MAX_PARAMETERS) {
             let place = at + 12 + index * 8;
             let name = self.string(word(&self.data, place)?)?;
-            let Some((type_name, size, signed)) = self.scalar(word(&self.data, place + 4)?) else {
+            let Some(scalar) = self.scalar(word(&self.data, place + 4)?) else {
                 break;
             };
             parameters.push(Parameter {
                 name: String::from_utf8_lossy(name).into_owned(),
-                type_name,
-                size,
-                signed,
+                type_name: scalar.name,
+                size: scalar.size,
+                signed: scalar.signed,
             });
         }
         Some(parameters)
     }
 
-    /// Name, size and sign of a type whose values fit into a register.
-    fn scalar(&self, number: u32) -> Option<(String, u64, bool)> {
-        let name = || self.type_name(number, MAX_NAMES);
+    /// A type whose values fit into a register.
+    fn scalar(&self, number: u32) -> Option<Scalar> {
+        let scalar = |size, signed| Scalar {
+            name: self.type_name(number, MAX_NAMES),
+            size,
+            signed,
+        };
         let mut inner = number;
         for _ in 0..MAX_NAMES {
             let at = self.at(inner)?;
@@ -194,11 +196,14 @@ impl Btf {
                 KIND_INTEGER if size <= 8 => {
                     let encoding = word(&self.data, at + 12)? >> 24 & 0xf;
                     let is_boolean = encoding & BOOLEAN != 0;
-                    let name = if is_boolean { "bool".to_owned() } else { name() };
-                    Some((name, u64::from(size), encoding & SIGNED != 0))
+                    let mut scalar = scalar(u64::from(size), encoding & SIGNED != 0);
+                    if is_boolean {
+                        "bool".clone_into(&mut scalar.name);
+                    }
+                    Some(scalar)
                 }
-                KIND_ENUM | KIND_ENUM64 => Some((name(), u64::from(size), is_signed_enum)),
-                KIND_POINTER => Some((name(), 8, false)),
+                KIND_ENUM | KIND_ENUM64 => Some(scalar(u64::from(size), is_signed_enum)),
+                KIND_POINTER => Some(scalar(8, false)),
                 KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
                     inner = size;
                     continue;

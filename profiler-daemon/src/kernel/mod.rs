@@ -71,7 +71,7 @@ mod watched_calls;
 pub use admission::AdmissionCounts;
 pub use allocations::{Allocated, AllocationWatch, Allocations, AllocatorSpec};
 pub use attach::{Attachment, Ends, ExitSite, ProbeSpec, SpanKind, can_be_done};
-pub use btf::{Btf, Parameter};
+pub use btf::Btf;
 pub use capability::{Missing, missing_capabilities};
 pub(crate) use counters::threads;
 pub use counters::{Counter, CountersError, Counting};

@@ -132,8 +132,16 @@ impl UserStack {
 /// Stacks that have come before their hits.
 #[derive(Default)]
 pub(super) struct HitStacks {
-    /// By thread, with the hit's time. A thread has one at most: its hit is the next that it sends, unless that was lost.
-    by_thread: HashMap<u32, (u64, UserStack)>,
+    /// By thread. A thread has one at most: its hit is the next that it sends, unless that was lost.
+    by_thread: HashMap<u32, HitStack>,
+}
+
+/// The stack of a hit.
+struct HitStack {
+    tid: u32,
+    /// When the hit was.
+    ts_ns: u64,
+    stack: UserStack,
 }
 
 /// Threads whose last stack is kept; its hit may have been lost. Those beyond are forgotten, all at once.
@@ -142,29 +150,29 @@ const MAX_STACKS: usize = 4096;
 impl HitStacks {
     /// Keeps a stack until its hit comes; whether these bytes are one.
     pub fn keep(&mut self, bytes: &[u8]) -> bool {
-        let Some((tid, ts_ns, stack)) = parse_stack(bytes) else {
+        let Some(stack) = parse_stack(bytes) else {
             return false;
         };
         if self.by_thread.len() >= MAX_STACKS {
             self.by_thread.clear();
         }
-        self.by_thread.insert(tid, (ts_ns, stack));
+        self.by_thread.insert(stack.tid, stack);
         true
     }
 
     /// Gives a hit its stack, where it has one.
     pub fn give(&mut self, hit: &mut Hit) {
         if hit.stack.is_some()
-            && let Some((ts_ns, stack)) = self.by_thread.remove(&hit.tid)
-            && ts_ns == hit.ts_ns
+            && let Some(kept) = self.by_thread.remove(&hit.tid)
+            && kept.ts_ns == hit.ts_ns
         {
-            hit.stack = Some(stack);
+            hit.stack = Some(kept.stack);
         }
     }
 }
 
-/// Thread and time of a hit, and its stack; `None` where the record is damaged or another.
-fn parse_stack(bytes: &[u8]) -> Option<(u32, u64, UserStack)> {
+/// The stack of a hit; `None` where the record is damaged or another.
+fn parse_stack(bytes: &[u8]) -> Option<HitStack> {
     let mut reader = Reader(bytes);
     if reader.u32()? != STACK {
         return None;
@@ -173,7 +181,11 @@ fn parse_stack(bytes: &[u8]) -> Option<(u32, u64, UserStack)> {
     let (_tgid, tid) = (reader.u32()?, reader.u32()?);
     let (frames, flags, ts_ns) = (reader.u16()?, reader.u16()?, reader.u64()?);
     let addresses = reader.words(frames)?;
-    Some((tid, ts_ns, UserStack { addresses, flags }))
+    Some(HitStack {
+        tid,
+        ts_ns,
+        stack: UserStack { addresses, flags },
+    })
 }
 
 /// What came of a value.

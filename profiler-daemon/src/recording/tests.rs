@@ -1,5 +1,6 @@
 //! What was recorded is shown again, as far as it was, and damage costs what is damaged.
 
+use profiler_aggregate::calltree::{Node, NodeId};
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use profiler_aggregate::latency::AgeConfig;
@@ -390,7 +391,7 @@ fn by_function(picture: &FlamePicture) -> BTreeMap<String, (u64, u64)> {
     let weights = picture.picture.weights.iter();
     weights
         .map(|weight| {
-            let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+            let frame = picture.nodes[weight.node.0 as usize - 1].frame.0;
             let function = picture.frames[frame as usize].function.to_string();
             (function, (weight.inside_samples, weight.outside_samples))
         })
@@ -564,7 +565,11 @@ fn frames_stand_for_what_is_asked_afterwards() {
             let mut stack = Vec::new();
             let mut next = node;
             while next != 0 {
-                let (parent, frame, _) = picture.nodes[next as usize - 1];
+                let Node {
+                    parent: NodeId(parent),
+                    frame: FrameId(frame),
+                    ..
+                } = picture.nodes[next as usize - 1];
                 stack.insert(0, picture.frames[frame as usize].function.to_string());
                 next = parent;
             }

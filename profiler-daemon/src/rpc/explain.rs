@@ -35,9 +35,9 @@ pub fn picture(picture: &ExplainPicture, at: Position) -> v1::WatchExplainRespon
         not_looked_at: picture
             .left_out
             .iter()
-            .map(|(what, reason)| v1::NotLookedAt {
-                what: what.clone(),
-                reason: reason.clone(),
+            .map(|not| v1::NotLookedAt {
+                what: not.what.clone(),
+                reason: not.reason.clone(),
             })
             .collect(),
         lost: convert::losses(&picture.lost),
@@ -76,8 +76,8 @@ fn finding(finding: &Explained) -> v1::Finding {
         slow: Some(share(finding.slow)),
         other: Some(share(finding.other)),
         difference: Some(interval(finding.difference)),
-        slow_mean: finding.means.map(|(slow, _)| slow),
-        other_mean: finding.means.map(|(_, other)| other),
+        slow_mean: finding.means.map(|means| means.slow),
+        other_mean: finding.means.map(|means| means.other),
         next: finding.next.clone().unwrap_or_default(),
         next_hits_per_s: next_cost.map(|cost| cost.hits_per_s),
         next_cpu_share: next_cost.map(|cost| cost.cpu_share),

@@ -1,5 +1,6 @@
 //! A stream of flame pictures: the first whole, then what changed.
 
+use profiler_aggregate::calltree::Node;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use profiler_aggregate::{
@@ -42,9 +43,10 @@ impl FlameDelta {
         }
         let new = picture.nodes.get(self.nodes..).unwrap_or_default();
         // Those of its own nodes alone: the table has the frames of all sessions, whoever's they are.
-        let new_frames = new.iter().filter(|(_, id, _)| self.frames.insert(*id));
-        let frames = new_frames.filter_map(|(_, id, _)| {
-            let at = *id as usize;
+        let new_frames = new.iter().map(|node| node.frame.0);
+        let new_frames = new_frames.filter(|id| self.frames.insert(*id));
+        let frames = new_frames.filter_map(|id| {
+            let at = id as usize;
             Some(frame((at, picture.frames.get(at)?)))
         });
         let frames = frames.collect();
@@ -166,13 +168,13 @@ pub fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
     }
 }
 
-fn node((index, (parent, frame, complete)): (usize, &(u32, u32, bool))) -> v1::FlameNode {
+fn node((index, node): (usize, &Node)) -> v1::FlameNode {
     let id = u32::try_from(index + 1).unwrap_or(u32::MAX);
     v1::FlameNode {
         id,
-        parent: *parent,
-        frame: *frame,
-        complete: *complete,
+        parent: node.parent.0,
+        frame: node.frame.0,
+        complete: node.complete,
     }
 }
 

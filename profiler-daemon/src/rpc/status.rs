@@ -5,7 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use crate::session::{Reason, SessionError};
+use super::stream_info;
+use crate::session::{Ending, Reason, SessionError};
 
 /// The domain of every reason.
 const DOMAIN: &str = "profiler.v1";
@@ -16,11 +17,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 impl From<SessionError> for Status {
     fn from(error: SessionError) -> Self {
         let (code, reason) = describe(error.reason);
-        let metadata: HashMap<String, String> = error
-            .metadata
-            .iter()
+        let told = error.metadata.iter();
+        let mut metadata: HashMap<String, String> = told
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
+        metadata.extend(error.ended.iter().flat_map(told_of_end));
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
         match error.reason {
             Reason::CapabilityMissing => {
@@ -35,6 +36,19 @@ impl From<SessionError> for Status {
         }
         Self::with_error_details(code, error.message, details)
     }
+}
+
+/// How a session has ended, as details of the error.
+fn told_of_end(ending: &Ending) -> impl Iterator<Item = (String, String)> {
+    let end = stream_info::end(ending);
+    let signal = (end.signal != 0).then(|| end.signal.to_string());
+    [
+        ("end_cause", Some(end.cause().as_str_name().to_owned())),
+        ("end_reason", Some(end.reason)),
+        ("end_signal", signal),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
 }
 
 /// The gRPC code and the reason's name.
@@ -87,6 +101,26 @@ mod tests {
             ("FUNCTION_NOT_FOUND", "profiler.v1")
         );
         assert_eq!(info.metadata["nearest"], "g,h");
+    }
+
+    #[test]
+    fn how_a_session_has_ended_arrives() {
+        let status = Status::from(SessionError {
+            ended: Some(Ending::of_process(7, "shop", Some(9))),
+            ..SessionError::new(Reason::SessionNotFound, "it has ended")
+        });
+        let info = status.get_error_details().error_info().unwrap().clone();
+        assert_eq!(
+            info.metadata,
+            HashMap::from([
+                ("end_cause".to_owned(), "END_CAUSE_TARGET".to_owned()),
+                (
+                    "end_reason".to_owned(),
+                    "process 7 (shop) was ended by signal 9 (SIGKILL)".to_owned()
+                ),
+                ("end_signal".to_owned(), "9".to_owned()),
+            ])
+        );
     }
 
     #[test]

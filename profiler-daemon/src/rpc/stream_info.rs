@@ -64,7 +64,8 @@ pub fn children(lost: &Losses) -> u64 {
     lost.get(CHILDREN).copied().unwrap_or(0)
 }
 
-fn end(ending: &Ending) -> v1::StreamEnd {
+/// How a session has ended.
+pub fn end(ending: &Ending) -> v1::StreamEnd {
     let cause = match ending.cause {
         EndCause::Other => v1::EndCause::Other,
         EndCause::Request => v1::EndCause::Request,

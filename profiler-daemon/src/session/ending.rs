@@ -27,21 +27,6 @@ pub enum EndCause {
     Recording,
 }
 
-impl EndCause {
-    /// Its name for programs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Other => "END_CAUSE_OTHER",
-            Self::Request => "END_CAUSE_REQUEST",
-            Self::Lease => "END_CAUSE_LEASE",
-            Self::Target => "END_CAUSE_TARGET",
-            Self::Budget => "END_CAUSE_BUDGET",
-            Self::Recording => "END_CAUSE_RECORDING",
-        }
-    }
-}
-
 /// Why it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ending {

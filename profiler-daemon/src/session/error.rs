@@ -1,5 +1,7 @@
 //! Why a request to a session failed, in a form that survives the wire.
 
+use super::ending::Ending;
+
 /// What kind of failure it is. Clients decide by it; the message is for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
@@ -47,7 +49,7 @@ pub enum Reason {
     CapabilityMissing,
     /// A session of that name exists.
     SessionExists,
-    /// There is no session of that name. Metadata of one that has ended: `end_cause`, `end_reason`, `end_signal`.
+    /// There is no session of that name. Metadata of [one that has ended](SessionError::ended): `end_cause`, `end_reason`, `end_signal`.
     SessionNotFound,
     /// There is none any more: it has ended, as its probes took more of the target's CPU time than they may.
     /// Metadata: as before.
@@ -74,6 +76,8 @@ pub struct SessionError {
     pub message: String,
     /// Details for programs, by name.
     pub metadata: Vec<(&'static str, String)>,
+    /// How the session has ended that was asked for, where that is the reason.
+    pub ended: Option<Ending>,
 }
 
 impl SessionError {
@@ -84,6 +88,7 @@ impl SessionError {
             reason,
             message: message.into(),
             metadata: Vec::new(),
+            ended: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! Samples say how much of the target's time is inside of a function, and nothing of how often it is called: that is the
 //! time divided by a duration which they do not know. So how often places are reached is counted or not said.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use profiler_scope::Place;
@@ -286,7 +287,12 @@ impl Sampled {
             let mut functions = Vec::new();
             let mut number = weight.node.0;
             // Parents come before their children, so this ends.
-            while let Some((parent, frame, _)) = node(number).copied() {
+            while let Some(Node {
+                parent: NodeId(parent),
+                frame: FrameId(frame),
+                ..
+            }) = node(number).copied()
+            {
                 if let Some(frame) = usize::try_from(frame).ok().and_then(|at| picture.frames.get(at)) {
                     functions.push((Arc::clone(&frame.function), Arc::clone(&frame.module)));
                 }
@@ -359,7 +365,7 @@ impl Handle {
         }
         let explain = prepared.explain.as_ref();
         let left_out = explain.iter().flat_map(|explain| &explain.left_out);
-        warnings.extend(left_out.map(|(what, why)| format!("{what} is not looked at: {why}")));
+        warnings.extend(left_out.map(|not| format!("{} is not looked at: {}", not.what, not.reason)));
         Ok(Estimate {
             scope: prepared.text,
             pids,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 use foldhash::fast::RandomState;
 use profiler_aggregate::{
     Over, ScopeAggregate, ThreadId,
-    calltree::{CallTree, FrameId, NodeId},
+    calltree::{CallTree, FrameId, Node, NodeId},
     compared::Compared,
     join::Sample,
     late::{Late, MAX_LATE_NS, Ready},
@@ -56,7 +56,7 @@ pub struct Flame {
     /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
     generation: u64,
     /// The tree's nodes as they are sent, kept up to date with it.
-    nodes: Arc<Vec<(u32, u32, bool)>>,
+    nodes: Arc<Vec<Node>>,
     /// When it began: samples that were on their way then are not its own.
     since_ns: u64,
     before: SampleCounts,
@@ -537,7 +537,6 @@ impl Flame {
     fn extend_nodes(&mut self) {
         let known = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let new = self.aggregate.tree().nodes_after(known);
-        Arc::make_mut(&mut self.nodes)
-            .extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
+        Arc::make_mut(&mut self.nodes).extend(new.map(|(_, node)| node));
     }
 }

@@ -19,8 +19,14 @@ const SLOWEST: usize = 8;
 /// Slow calls that are kept of a function, so that there are others when the slowest grow old.
 const SLOW_KEPT: usize = 256;
 
-/// What tells functions apart, across processes: file and address.
-pub type Key = (String, u64);
+/// What tells functions apart, across processes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// The file, as it is shown.
+    pub module: String,
+    /// The address within it.
+    pub address: u64,
+}
 
 /// One function: a probe for each process that it is looked at in.
 pub struct Function {
@@ -269,7 +275,10 @@ impl Function {
 
 /// What tells this function from others.
 pub fn key(info: &FunctionInfo) -> Key {
-    (info.module.clone(), info.address)
+    Key {
+        module: info.module.clone(),
+        address: info.address,
+    }
 }
 
 fn buckets(counts: impl Iterator<Item = (usize, u64)>) -> Vec<(u32, u64)> {

@@ -22,9 +22,7 @@ use super::{
     prepare::{PreparedSpan, Returning},
     refusal::kernel_refusal,
 };
-use crate::kernel::{
-    Btf, Ends, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes,
-};
+use crate::kernel::{Btf, Ends, Gates, KernelSymbols, ProbeSpec, SpanKind, Tracefs, has_function_probes};
 
 /// Functions that a glob may mean, where one link has them all.
 const MAX_FUNCTIONS: usize = 512;
@@ -75,24 +73,9 @@ pub fn find(name: &Name, by_links: bool) -> Result<Vec<KernelFunction>, SessionE
     let function = |(name, address): (&str, u64)| KernelFunction {
         name: name.to_owned(),
         address,
-        parameters: Record::of_function(known.get(name).cloned().flatten().map(values)),
+        parameters: Record::of_function(known.get(name).cloned().flatten()),
     };
     Ok(found.into_iter().map(function).collect())
-}
-
-/// Parameters as values.
-fn values(parameters: Vec<Parameter>) -> Vec<(String, String, u64, bool)> {
-    let parameters = parameters.into_iter();
-    let value = |parameter: Parameter| {
-        let Parameter {
-            name,
-            type_name,
-            size,
-            signed,
-        } = parameter;
-        (name, type_name, size, signed)
-    };
-    parameters.map(value).collect()
 }
 
 /// Names and addresses of the functions that are meant.

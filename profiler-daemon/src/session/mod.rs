@@ -154,7 +154,7 @@ pub(crate) use division::predicates;
 pub use ending::{EndCause, Ending};
 pub use error::{Reason, SessionError};
 pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Looks, Sampled};
-pub use explain::{Explained, StepCost, WaitPlace, What};
+pub use explain::{Explained, NotLookedAt, StepCost, WaitPlace, What};
 pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::{Listed, UnnamedFunctions, list_functions};

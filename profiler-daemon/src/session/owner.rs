@@ -504,12 +504,9 @@ impl Owner {
                         EndCause::Budget => Reason::SessionOverBudget,
                         _ => Reason::SessionNotFound,
                     };
-                    let error = SessionError::new(reason, message)
-                        .with("end_cause", ending.cause.name())
-                        .with("end_reason", ending.reason.clone());
-                    match ending.signal {
-                        Some(signal) => error.with("end_signal", signal.to_string()),
-                        None => error,
+                    SessionError {
+                        ended: Some(ending.clone()),
+                        ..SessionError::new(reason, message)
                     }
                 }
                 None => SessionError::new(

@@ -1,6 +1,7 @@
 //! The contents of a view at one moment. Pictures are whole; the differences between two are made where they are
 //! sent.
 
+use profiler_aggregate::calltree::Node;
 use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_aggregate::{
@@ -15,7 +16,7 @@ use super::by_value::CallsByValue;
 use super::{
     ending::Ending,
     error::{Reason, SessionError},
-    explain::Explained,
+    explain::{Explained, NotLookedAt},
     steps::TakenOff,
 };
 use crate::kernel::{Activity, Event, OffCpu, Times};
@@ -235,7 +236,7 @@ pub struct ExplainPicture {
     /// The surest first.
     pub findings: Vec<Explained>,
     /// What is not looked at, and why.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<NotLookedAt>,
     /// Losses by reason.
     pub lost: Losses,
     /// What the daemon costs.
@@ -455,8 +456,8 @@ pub struct FlamePicture {
     pub generation: u64,
     /// Frames by number; only ever appended to.
     pub frames: Arc<Vec<Frame>>,
-    /// Nodes by number less one, parents first: parent, frame, complete.
-    pub nodes: Arc<Vec<(u32, u32, bool)>>,
+    /// Nodes by number less one, parents first.
+    pub nodes: Arc<Vec<Node>>,
     /// Weights and summary.
     pub picture: Picture,
     /// Where two recordings are compared, the summary of the one before by itself.

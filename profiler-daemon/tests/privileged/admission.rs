@@ -1,6 +1,7 @@
 //! Processes that become something else while a user looks at them: what they are then is seen where that user may see it,
 //! and not at all elsewhere.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     ffi::CString,
     fs,
@@ -224,7 +225,12 @@ fn all_of(service: &Service, owner: Caller, targets: &[&Fixture]) -> Result<Sess
 fn waits_in(picture: &FlamePicture, name: &str) -> Vec<String> {
     let frames_of = |mut node: u32| {
         let mut names = Vec::new();
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            ..
+        }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             names.push(picture.frames[frame as usize].function.to_string());
             node = parent;
         }
@@ -442,7 +448,7 @@ fn a_session_ends_by_the_process_that_left_last_and_not_by_one_before() {
     first.say("go");
     become_it(&mut first);
     let until = Instant::now() + PATIENCE;
-    while departures.behind(0).is_empty() {
+    while departures.left.behind(0).is_empty() {
         assert!(Instant::now() < until, "it is not said that it left");
         std::thread::yield_now();
     }

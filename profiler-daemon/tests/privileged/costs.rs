@@ -168,7 +168,7 @@ fn switches_are_where_threads_sleep() {
     assert!(all >= at_rest && all <= truth("switches") + 20);
     // They go on into the kernel.
     let in_kernel = |weight: &&profiler_aggregate::picture::NodeWeight| {
-        let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+        let frame = picture.nodes[weight.node.0 as usize - 1].frame.0;
         picture.frames[frame as usize].kernel
     };
     let weights = picture.picture.weights.iter();

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use profiler_aggregate::explain::Means;
 use profiler_daemon::session::{
-    ExplainPicture, Explained, NewSession, Pictures, SessionError, SessionInfo, What,
+    ExplainPicture, Explained, NewSession, NotLookedAt, Pictures, SessionError, SessionInfo, What,
 };
 
 use super::{
@@ -147,7 +148,10 @@ fn the_reason_is_found_and_chance_is_not() {
     if !session.perf_links {
         let call = find(&picture, &format!("compress@explain.c:{}", line("the call")));
         assert!(call.difference.low > certain, "{call:?}");
-        let (slow_ns, other_ns) = call.means.unwrap();
+        let Means {
+            slow: slow_ns,
+            other: other_ns,
+        } = call.means.unwrap();
         assert!(slow_ns > 2_000_000.0 && other_ns < slow_ns / 2.0, "{call:?}");
     }
     // Chance.
@@ -348,7 +352,10 @@ fn the_one_reason_comes_first() {
                 "{}",
                 wait.text
             );
-            let (slow_ns, other_ns) = wait.means.unwrap();
+            let Means {
+                slow: slow_ns,
+                other: other_ns,
+            } = wait.means.unwrap();
             let few = if small_scale() { 2.0 } else { 4.0 };
             assert!(slow_ns > 1_000_000.0 && other_ns < slow_ns / few, "{wait:?}");
         }
@@ -372,7 +379,7 @@ fn places_that_cost_more_than_the_budget_are_not_looked_at_any_more() {
     let mut pictures = watch_each(&service, &session, 100_000_000);
     target.say("go");
     let began = Instant::now();
-    let over = |(_, reason): &(String, String)| reason.contains("over the budget of 3%");
+    let over = |not: &NotLookedAt| not.reason.contains("over the budget of 3%");
     let left = service.until(&mut pictures, |picture| picture.left_out.iter().any(over));
     println!("after {:?}: {:?}", began.elapsed(), left.left_out);
     // The function goes on, and what else is looked at.

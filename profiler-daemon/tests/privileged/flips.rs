@@ -294,7 +294,7 @@ impl<'s> Looking<'s> {
             let times = [Side::Inside, Side::Outside].map(|side| time_under(&picture, side, "became_fn").0);
             seen.of_others.push((view, times.iter().sum()));
             let nodes = picture.nodes.iter();
-            let frames = nodes.filter_map(|(_, frame, _)| picture.frames.get(*frame as usize));
+            let frames = nodes.filter_map(|node| picture.frames.get(node.frame.0 as usize));
             seen.frames(view, frames, images);
         }
         let calls = self.last(self.calls.clone());

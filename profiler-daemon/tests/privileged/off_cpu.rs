@@ -1,5 +1,6 @@
 //! Time off the CPU against the target's own clocks.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
@@ -106,7 +107,7 @@ fn finish(target: &mut Fixture) -> BTreeMap<String, Kind> {
 fn by_activity(picture: &FlamePicture) -> BTreeMap<String, u64> {
     let mut times = BTreeMap::new();
     for weight in &picture.picture.weights {
-        let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+        let frame = picture.nodes[weight.node.0 as usize - 1].frame.0;
         let frame = &picture.frames[frame as usize];
         let activity = if *frame.module == *"[off-cpu]" {
             frame.function.to_string()
@@ -122,7 +123,12 @@ fn by_activity(picture: &FlamePicture) -> BTreeMap<String, u64> {
 pub fn stacks(picture: &FlamePicture) -> Vec<(String, u64)> {
     let stack = |mut node: u32| {
         let mut functions = Vec::new();
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            ..
+        }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             functions.push(&*picture.frames[frame as usize].function);
             node = parent;
         }
@@ -700,7 +706,7 @@ fn a_thread_that_makes_way_where_a_function_begins_is_in_that() {
         |frame: &&profiler_symbolize::Frame| &*frame.module == "padded" && frame.unresolved.is_some();
     assert_eq!(picture.frames.iter().find(unknown), None, "{beside:#?}");
     let weights = picture.picture.weights.iter();
-    let drawn = weights.map(|weight| picture.nodes[weight.node.0 as usize - 1].2);
+    let drawn = weights.map(|weight| picture.nodes[weight.node.0 as usize - 1].complete);
     let incomplete: Vec<_> = stacks
         .iter()
         .zip(drawn)

@@ -1,5 +1,6 @@
 //! A session task of the test's own, and sessions on it.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     ops::Deref,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -371,7 +372,12 @@ pub enum Side {
 /// A side's time under a function, and the whole of it, in nanoseconds.
 pub fn time_under(picture: &FlamePicture, side: Side, name: &str) -> (u64, u64) {
     let is_under = |mut node: u32| {
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            ..
+        }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             if *picture.frames[frame as usize].function == *name {
                 return true;
             }

@@ -1,6 +1,7 @@
 //! Processes and libraries that come and go for as long as one cares to wait: `PROFILER_CHURN_S` seconds, half a minute
 //! where nothing is said. What the profiler holds stays the same, and every name is that of the code that ran.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     collections::BTreeMap,
     fs,
@@ -101,7 +102,12 @@ impl Samples {
         for weight in &picture.picture.weights {
             let mut names = Vec::new();
             let mut node = weight.node.0;
-            while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+            while let Some(Node {
+                parent: NodeId(parent),
+                frame: FrameId(frame),
+                ..
+            }) = node.checked_sub(1).map(|at| picture.nodes[at as usize])
+            {
                 names.push(&*picture.frames[frame as usize].function);
                 node = parent;
             }

@@ -33,14 +33,12 @@ fn seen(picture: &FlamePicture) -> Seen {
         let mut words = Vec::new();
         let mut complete = false;
         let mut next = weight.node.0;
-        while let Some((parent, frame, reaches_root)) =
-            next.checked_sub(1).map(|at| &picture.nodes[at as usize])
-        {
-            let frame = &picture.frames[*frame as usize];
+        while let Some(node) = next.checked_sub(1).map(|at| &picture.nodes[at as usize]) {
+            let frame = &picture.frames[node.frame.0 as usize];
             if !frame.kernel {
                 words.push(&*frame.function);
             }
-            (next, complete) = (*parent, *reaches_root);
+            (next, complete) = (node.parent.0, node.complete);
             if ["early", "settled"].contains(&&*frame.function) {
                 words.reverse();
                 *seen.entry((words.join(";"), true)).or_default() += weight.inside_samples;

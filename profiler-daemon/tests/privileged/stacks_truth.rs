@@ -4,6 +4,7 @@
 //! that has none (linkage tables) and for code of no file, and `-` for any number of frames of other files. Spaces in names are
 //! written `_`.
 
+use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -139,7 +140,12 @@ impl Truth {
         let mut sampled = Sampled::default();
         let words = &mut sampled.words;
         let mut next = node;
-        while let Some((parent, frame, complete)) = next.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+        while let Some(Node {
+            parent: NodeId(parent),
+            frame: FrameId(frame),
+            complete,
+        }) = next.checked_sub(1).map(|at| picture.nodes[at as usize])
+        {
             sampled.complete = complete;
             next = parent;
             let frame = &picture.frames[frame as usize];

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{About, Call, FEW_CALLS, Finding, Share, Statement};
+use super::{About, Call, FEW_CALLS, Finding, SamplesAt, Share, Statement};
 use crate::{
     calltree::{CallTree, FrameId, NodeId},
     interval::{Shares, difference},
@@ -46,22 +46,29 @@ impl Caller {
     }
 }
 
+/// A frame on a stack, with the one in front of it.
+#[derive(Clone, Copy)]
+struct Called {
+    frame: FrameId,
+    caller: FrameId,
+}
+
 impl Tree<'_> {
     /// The frames inside of calls that may be judged. Of those that are always seen together, each called by the one before
     /// alone, that is the outermost.
     pub(super) fn frames(&self, calls: &[Call], is_slow: impl Fn(u64) -> bool) -> Vec<SampledFrame> {
         let mut all = [Shares::default(); 2];
         let mut frames: HashMap<FrameId, SampledFrame> = HashMap::new();
-        let mut inside: HashMap<NodeId, Option<Vec<(FrameId, FrameId)>>> = HashMap::new();
+        let mut inside: HashMap<NodeId, Option<Vec<Called>>> = HashMap::new();
         for call in calls {
             let side = usize::from(!is_slow(call.duration_ns));
             let mut samples = 0;
             let mut seen: HashMap<FrameId, u32> = HashMap::new();
-            for &(node, count) in &call.samples {
-                let path = inside.entry(node).or_insert_with(|| self.inside(node));
+            for &SamplesAt { stack, count } in &call.samples {
+                let path = inside.entry(stack).or_insert_with(|| self.inside(stack));
                 let Some(path) = path else { continue };
                 samples += count;
-                for &(frame, caller) in path.iter() {
+                for &Called { frame, caller } in path.iter() {
                     *seen.entry(frame).or_default() += count;
                     let known = frames.entry(frame).or_default();
                     known.frame = Some(frame);
@@ -118,7 +125,7 @@ impl Tree<'_> {
 
     /// The frames of a stack behind the outermost of the function's own, each once, with who calls it; `None` of a sample that
     /// was taken where the kernel sees to a probe.
-    fn inside(&self, node: NodeId) -> Option<Vec<(FrameId, FrameId)>> {
+    fn inside(&self, node: NodeId) -> Option<Vec<Called>> {
         let path = self.stacks.path(node);
         let mut frames: Vec<FrameId> = path
             .filter_map(|node| Some(self.stacks.get(node)?.frame))
@@ -130,12 +137,12 @@ impl Tree<'_> {
         let Some(own) = frames.iter().position(|frame| (self.is_own)(*frame)) else {
             return Some(Vec::new());
         };
-        let mut inside: Vec<(FrameId, FrameId)> = Vec::new();
+        let mut inside: Vec<Called> = Vec::new();
         for pair in frames[own..].windows(2) {
             let [caller, frame] = *pair else { continue };
-            let is_new = inside.iter().all(|(known, _)| *known != frame);
+            let is_new = inside.iter().all(|known| known.frame != frame);
             if is_new && !(self.is_own)(frame) {
-                inside.push((frame, caller));
+                inside.push(Called { frame, caller });
             }
         }
         Some(inside)
@@ -197,7 +204,9 @@ mod tests {
             amounts: [].into(),
             waits: None,
             many: None,
-            samples: samples.into(),
+            samples: (samples.iter())
+                .map(|&(stack, count)| SamplesAt { stack, count })
+                .collect(),
         }
     }
 

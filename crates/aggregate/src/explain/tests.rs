@@ -70,7 +70,7 @@ fn an_amount_is_cut_where_it_separates() {
         panic!("{:?}", findings[0]);
     };
     assert!((4090.0..4110.0).contains(&bound), "{bound}");
-    let (slow, other) = findings[0].means.unwrap();
+    let Means { slow, other } = findings[0].means.unwrap();
     assert!(slow > 4096.0 && other < 4096.0);
 }
 
@@ -246,10 +246,16 @@ fn a_wait_that_some_calls_have_is_none_of_the_others() {
     let round = study.begin(Round::default());
     for call in 0..400 {
         let slow = call % 4 == 0;
-        let waited: Box<[(usize, f64)]> = if slow {
-            Box::new([(1, 8e6)])
+        let waited: Box<[Waited]> = if slow {
+            Box::new([Waited {
+                feature: 1,
+                time_ns: 8e6,
+            }])
         } else if call % 4 == 1 {
-            Box::new([(0, 1000.0)])
+            Box::new([Waited {
+                feature: 0,
+                time_ns: 1000.0,
+            }])
         } else {
             Box::new([])
         };
@@ -273,7 +279,13 @@ fn a_wait_that_some_calls_have_is_none_of_the_others() {
     );
     assert_eq!((first.slow.have, first.other.have), (first.slow.of, 0));
     assert_eq!((first.slow.of, first.other.of), (37, 112));
-    assert_eq!(first.means, Some((8e6, 0.0)));
+    assert_eq!(
+        first.means,
+        Some(Means {
+            slow: 8e6,
+            other: 0.0
+        })
+    );
     assert!(first.certain() > 0.8);
 }
 

@@ -65,13 +65,13 @@ fn thread(
     (labels, stacks): (&[Label], &[&Stack]),
 ) {
     let mut tables = Tables::default();
-    let mut samples: Vec<(usize, u64)> = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
     for stack in stacks {
         let weight = stack.weights.get(at).copied().unwrap_or(0);
         if weight > 0
-            && let Some(node) = tables.stack(profile, stack)
+            && let Some(stack) = tables.stack(profile, stack)
         {
-            samples.push((node, weight));
+            samples.push(Sample { stack, weight });
         }
     }
     let mut name = measure.name.clone();
@@ -81,7 +81,7 @@ fn thread(
     let is_time = measure.unit == Unit::Nanoseconds;
     let all = samples
         .iter()
-        .fold(0_u64, |sum, (_, weight)| sum.saturating_add(*weight));
+        .fold(0_u64, |sum, sample| sum.saturating_add(sample.weight));
     let _ = write!(
         text,
         "{{\"name\":{},\"processName\":{},\"isMainThread\":{},\"processType\":\"default\",\"pid\":\"0\",\"tid\":{number},\
@@ -102,21 +102,21 @@ fn thread(
         "\"weightType\":\"{weight_type}\",\"length\":{},\"stack\":",
         samples.len()
     );
-    list(text, &samples, |text, (node, _)| {
-        let _ = write!(text, "{node}");
+    list(text, &samples, |text, sample| {
+        let _ = write!(text, "{}", sample.stack);
     });
     text.push_str(",\"time\":");
     let (mut before, scale) = (0_u64, if is_time { 1 } else { span_ns(profile) / all.max(1) });
-    list(text, &samples, |text, (_, weight)| {
+    list(text, &samples, |text, sample| {
         milliseconds(text, before.saturating_mul(scale));
-        before = before.saturating_add(*weight);
+        before = before.saturating_add(sample.weight);
     });
     text.push_str(",\"weight\":");
-    list(text, &samples, |text, (_, weight)| {
+    list(text, &samples, |text, sample| {
         if is_time {
-            milliseconds(text, *weight);
+            milliseconds(text, sample.weight);
         } else {
-            let _ = write!(text, "{weight}");
+            let _ = write!(text, "{}", sample.weight);
         }
     });
     text.push_str("},");
@@ -139,9 +139,25 @@ struct Tables {
     /// Frames of the profile that are in use, in order.
     frames: Vec<u32>,
     frame_numbers: HashMap<u32, usize>,
-    /// Each with the one around it, and its frame.
-    stacks: Vec<(Option<usize>, usize)>,
-    stack_numbers: HashMap<(Option<usize>, usize), usize>,
+    stacks: Vec<Node>,
+    stack_numbers: HashMap<Node, usize>,
+}
+
+/// A stack as the table has it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Node {
+    /// The number of the stack around it; `None` of an outermost.
+    prefix: Option<usize>,
+    /// The number of its frame.
+    frame: usize,
+}
+
+/// What stands for all samples of a stack.
+#[derive(Clone, Copy)]
+struct Sample {
+    /// The number of the stack.
+    stack: usize,
+    weight: u64,
 }
 
 impl Tables {
@@ -155,11 +171,12 @@ impl Tables {
                 self.frames.push(number);
             }
             let next = self.stacks.len();
-            let node = *self.stack_numbers.entry((prefix, frame)).or_insert(next);
-            if node == next {
-                self.stacks.push((prefix, frame));
+            let node = Node { prefix, frame };
+            let number = *self.stack_numbers.entry(node).or_insert(next);
+            if number == next {
+                self.stacks.push(node);
             }
-            prefix = Some(node);
+            prefix = Some(number);
         }
         prefix
     }
@@ -234,19 +251,19 @@ impl Tables {
             "}},\"stackTable\":{{\"length\":{},\"frame\":",
             self.stacks.len()
         );
-        list(text, &self.stacks, |text, (_, frame)| {
-            let _ = write!(text, "{frame}");
+        list(text, &self.stacks, |text, node| {
+            let _ = write!(text, "{}", node.frame);
         });
         text.push_str(",\"prefix\":");
-        list(text, &self.stacks, |text, (prefix, _)| {
-            let _ = match prefix {
+        list(text, &self.stacks, |text, node| {
+            let _ = match node.prefix {
                 Some(prefix) => write!(text, "{prefix}"),
                 None => write!(text, "null"),
             };
         });
         text.push_str(",\"category\":");
-        list(text, &self.stacks, |text, (_, frame)| {
-            let _ = write!(text, "{}", categories[*frame]);
+        list(text, &self.stacks, |text, node| {
+            let _ = write!(text, "{}", categories[node.frame]);
         });
         text.push_str(",\"subcategory\":");
         list(text, &self.stacks, |text, _| text.push('0'));

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use prost::Message as _;
 
-use super::{attributes, instrumentation, key, resource};
+use super::{attribute, instrumentation, key, resource};
 use crate::durations::{Count, Durations, FunctionDurations};
 
 /// The scale: bucket `i` holds durations above `2^(i / 2^SCALE)` seconds, up to where the next begins.
@@ -68,11 +68,14 @@ fn point(durations: &Durations, function: &FunctionDurations) -> ExponentialHist
     let none = function.counts.iter().filter(|counted| counted.value_ns == 0);
     let seconds = |ns: u64| (count > 0).then_some(ns as f64 / NS_PER_S);
     ExponentialHistogramDataPoint {
-        attributes: attributes(&[
-            (key::FUNCTION, &function.name),
-            (key::MODULE, &function.module),
-            (key::SCOPE, &durations.scope),
-        ]),
+        attributes: [
+            attribute(key::FUNCTION, &function.name),
+            attribute(key::MODULE, &function.module),
+            attribute(key::SCOPE, &durations.scope),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         start_time_unix_nano: durations.began_ns,
         time_unix_nano: durations.ended_ns,
         count,

@@ -35,22 +35,19 @@ fn text_value(text: &str) -> AnyValue {
     }
 }
 
-/// Attributes; those without a text are left out.
-fn attributes(all: &[(&str, &str)]) -> Vec<KeyValue> {
-    let known = all.iter().filter(|(_, text)| !text.is_empty());
-    known
-        .map(|(key, text)| KeyValue {
-            key: (*key).to_owned(),
-            value: Some(text_value(text)),
-            ..KeyValue::default()
-        })
-        .collect()
+/// An attribute of this key; `None` without a text.
+fn attribute(key: &str, text: &str) -> Option<KeyValue> {
+    (!text.is_empty()).then(|| KeyValue {
+        key: key.to_owned(),
+        value: Some(text_value(text)),
+        ..KeyValue::default()
+    })
 }
 
 /// What was measured: the title is the name of a service.
 fn resource(title: &str) -> Resource {
     Resource {
-        attributes: attributes(&[(key::SERVICE, title)]),
+        attributes: attribute(key::SERVICE, title).into_iter().collect(),
         ..Resource::default()
     }
 }

@@ -16,7 +16,7 @@ use super::{
     refusal::{Refusal, unsupported},
     shape::{Budget, Form, Shape},
     structure::in_bits,
-    text::{Content, Text, emit_counted, emit_terminated, emit_tried},
+    text::{Content, Counted, Text, emit_counted, emit_terminated, emit_tried},
 };
 
 /// Where a value is to be read.
@@ -271,7 +271,12 @@ impl<'a> Lowering<'_, 'a> {
                 size,
                 content,
             }) => {
-                emit_counted(&reached.place, (pointer, length, size), &mut instructions)?;
+                let counted = Counted {
+                    pointer,
+                    length,
+                    size,
+                };
+                emit_counted(&reached.place, counted, &mut instructions)?;
                 let layout = match content {
                     Content::Characters => Layout::Characters,
                     Content::Elements(element) => {

@@ -71,7 +71,7 @@ mod types;
 
 pub use file::{DebugFile, DebugSections};
 pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_text, require_with};
-pub use record::Record;
+pub use record::{Parameter, Record};
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
 pub use returned::{of_kernel_function, of_system_call, render_returned, require_of_system_call};

@@ -39,6 +39,16 @@ struct Store {
     from: Option<From>,
 }
 
+/// What one instruction stores into the frame.
+struct Stored {
+    /// From the canonical frame address.
+    at: i64,
+    /// In bytes.
+    size: u64,
+    /// The register that is copied; `None` of anything else.
+    source: Option<Register>,
+}
+
 #[derive(Clone, Copy)]
 enum From {
     /// The store was done before: it is in its place.
@@ -215,7 +225,7 @@ impl<'a> DebugFile<'a> {
             if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
                 break;
             }
-            if let Some((at, size, source)) = tracked.store(&instruction) {
+            if let Some(Stored { at, size, source }) = tracked.store(&instruction) {
                 let held = source.and_then(|source| tracked.held(source, size));
                 stores.push(Store {
                     at,
@@ -277,8 +287,8 @@ impl Tracked {
         dwarf_of(number).filter(|_| size <= bytes)
     }
 
-    /// A store into the frame: where, how many bytes, and of what register.
-    fn store(&mut self, instruction: &Instruction) -> Option<(i64, u64, Option<Register>)> {
+    /// What an instruction stores into the frame.
+    fn store(&mut self, instruction: &Instruction) -> Option<Stored> {
         if instruction.op_count() != 2 || instruction.op0_kind() != OpKind::Memory {
             return None;
         }
@@ -299,7 +309,11 @@ impl Tracked {
         let is_copy = instruction.mnemonic() == Mnemonic::Mov
             && instruction.op1_kind() == OpKind::Register
             && !is_high_byte(instruction.op1_register());
-        Some((at, size.max(1), is_copy.then(|| instruction.op1_register())))
+        Some(Stored {
+            at,
+            size: size.max(1),
+            source: is_copy.then(|| instruction.op1_register()),
+        })
     }
 
     fn step(&mut self, instruction: &Instruction) {

@@ -33,6 +33,19 @@ const WORD: u64 = 8;
 /// Fields that one record is read to have.
 const MAX_FIELDS: usize = 256;
 
+/// A parameter of a function of the kernel, which is handed over in a register.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its type, as C has it.
+    pub type_name: String,
+    /// In bytes.
+    pub size: u64,
+    /// It may be below zero.
+    pub signed: bool,
+}
+
 /// What a tracepoint's record holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -80,27 +93,32 @@ impl Record {
         })
     }
 
-    /// The parameters of a function of the kernel, where the program is handed the registers that it was entered with: name,
-    /// type, size and sign of each. Where they are not known, the registers as they are.
+    /// The parameters of a function of the kernel, where the program is handed the registers that it was entered with. Where they are
+    /// not known, the registers as they are.
     #[must_use]
-    pub fn of_function(parameters: Option<Vec<(String, String, u64, bool)>>) -> Self {
+    pub fn of_function(parameters: Option<Vec<Parameter>>) -> Self {
         // In the order of the arguments: rdi, rsi, rdx, rcx, r8, r9.
         const ARGUMENTS: [u64; 6] = [112, 104, 96, 88, 72, 64];
         let parameters = parameters.unwrap_or_else(|| {
             let all = 0..ARGUMENTS.len();
-            all.map(|number| (format!("arg{number}"), "long".to_owned(), WORD, true))
-                .collect()
+            let register = |number| Parameter {
+                name: format!("arg{number}"),
+                type_name: "long".to_owned(),
+                size: WORD,
+                signed: true,
+            };
+            all.map(register).collect()
         });
         let fields = parameters.into_iter().zip(ARGUMENTS);
         Self {
             id: 0,
             fields: fields
-                .map(|((name, type_name, size, signed), offset)| Field {
-                    name,
-                    type_name,
+                .map(|(parameter, offset)| Field {
+                    name: parameter.name,
+                    type_name: parameter.type_name,
                     offset,
-                    size,
-                    signed,
+                    size: parameter.size,
+                    signed: parameter.signed,
                     is_array: false,
                 })
                 .collect(),

@@ -240,10 +240,25 @@ pub(super) fn emit_tried(place: &Place, into: &mut Vec<Instruction>) -> Result<u
     Ok(content(TRIED_BYTES) as usize)
 }
 
+/// Where the parts of a text or a list with a length are.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    /// Offset of the pointer to its elements.
+    pub pointer: u64,
+    /// Offset of their number.
+    pub length: u64,
+    /// Bytes of an element.
+    pub size: u64,
+}
+
 /// Appends the length, and the elements, as many as there is room for.
 pub(super) fn emit_counted(
     place: &Place,
-    (pointer, length, size): (u64, u64, u64),
+    Counted {
+        pointer,
+        length,
+        size,
+    }: Counted,
     into: &mut Vec<Instruction>,
 ) -> Result<(), Refusal> {
     let address = place.part(pointer, WORD).value(WORD)?;

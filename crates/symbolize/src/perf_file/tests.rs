@@ -69,7 +69,13 @@ fn reads_appended_lines_once() {
     root.read().unwrap();
     root.read().unwrap();
     assert_eq!(root.map.seen.as_ref().unwrap().read, 33);
-    assert_eq!(root.map.map.left_out(), (1, 0));
+    assert_eq!(
+        root.map.map.left_out(),
+        LeftOut {
+            skipped: 1,
+            forgotten: 0
+        }
+    );
     assert_eq!(root.name(0x2000).as_deref(), Some("second"));
 }
 

@@ -30,7 +30,13 @@ fn names_are_those_of_the_file() {
     assert_eq!(name(&mut map, 0x7f00_0000_1020), None);
     assert_eq!(name(&mut map, 0x7f00_0000_200f).as_deref(), Some("py::f:/a b.py"));
     assert_eq!(name(&mut map, 0x7f00_0000_0fff), None);
-    assert_eq!(map.left_out(), (0, 0));
+    assert_eq!(
+        map.left_out(),
+        LeftOut {
+            skipped: 0,
+            forgotten: 0
+        }
+    );
 }
 
 #[test]
@@ -39,7 +45,13 @@ fn lines_that_say_nothing_are_counted() {
     let mut map = of(&format!(
         "\nhello\n1000\n1000 10\n1000 0 empty\nffffffffffffffff 10 over\n-1000 10 signed\n+1000 10 signed\n{long}6000 10 good\n"
     ));
-    assert_eq!(map.left_out(), (9, 0));
+    assert_eq!(
+        map.left_out(),
+        LeftOut {
+            skipped: 9,
+            forgotten: 0
+        }
+    );
     assert_eq!(map.entries.len(), 1);
     assert_eq!(name(&mut map, 0x6000).as_deref(), Some("good"));
 }
@@ -61,7 +73,13 @@ fn a_full_map_forgets_the_oldest() {
     }
     assert_eq!(name(&mut map, 0x1000), None);
     assert_eq!(name(&mut map, 0x1000 + 0x10 * 999).as_deref(), Some("f999"));
-    assert_eq!(map.left_out(), (0, 1000 - map.entries.len() as u64));
+    assert_eq!(
+        map.left_out(),
+        LeftOut {
+            skipped: 0,
+            forgotten: 1000 - map.entries.len() as u64
+        }
+    );
 }
 
 proptest! {
@@ -92,7 +110,7 @@ proptest! {
         }
         let bytes: usize = map.entries.values().map(Entry::bytes).sum();
         prop_assert_eq!(map.bytes, bytes);
-        prop_assert_eq!(map.left_out(), (0, 0));
+        prop_assert_eq!(map.left_out(), LeftOut { skipped: 0, forgotten: 0 });
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn of(name: &str) -> FlameRequest {
 /// The weight of each innermost function: inside, and outside.
 fn weights(picture: &FlamePicture) -> BTreeMap<String, (u64, u64)> {
     let weights = picture.picture.weights.iter().map(|weight| {
-        let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+        let frame = picture.nodes[weight.node.0 as usize - 1].frame.0;
         let function = picture.frames[frame as usize].function.to_string();
         (function, (weight.inside_ns, weight.outside_ns))
     });

@@ -2,6 +2,7 @@
 
 use profiler_aggregate::{
     ThreadId,
+    explain::Means,
     waits::{Place as WaitingAt, Wait, Waiting, Waker},
 };
 use profiler_plan::values::{Reading, Value};
@@ -129,7 +130,7 @@ fn time_in_calls_inside_tells_slow_calls_from_others() {
     assert_eq!((picture.slow.calls, picture.other.calls), (20, 180));
     let inside = finding(&picture, "b[> ");
     assert!(inside.difference.low > 0.5, "{inside:?}");
-    let (slow, other) = inside.means.unwrap();
+    let Means { slow, other } = inside.means.unwrap();
     assert!(
         (slow - 30e6).abs() < 1.0 && (other - 1e6).abs() < 1.0,
         "{slow} {other}"
@@ -245,7 +246,7 @@ fn a_line_of_which_hits_were_left_out_tells_nothing_of_calls_that_were_only_coun
     let found = |text: &str| picture.findings.iter().any(|finding| finding.text.contains(text));
     assert!(!found("a.c:10"), "{}", said(&picture));
     let mut left_out = picture.left_out.iter();
-    assert!(left_out.any(|(what, why)| what == "a.c:10" && why.contains("lost")));
+    assert!(left_out.any(|not| not.what == "a.c:10" && not.reason.contains("lost")));
     assert_eq!(
         picture.lost.get("inside_rate_limit"),
         Some(&7),
@@ -268,7 +269,7 @@ fn hits_of_a_line_are_not_taken_for_those_of_another() {
             .iter()
             .all(|finding| !finding.text.contains("a.c:"))
     );
-    let what = picture.left_out.iter().map(|(what, _)| what.as_str());
+    let what = picture.left_out.iter().map(|not| not.what.as_str());
     assert!(what.into_iter().any(|what| what == "branches and lines"));
 }
 
@@ -346,7 +347,7 @@ fn waits_tell_slow_calls_from_those_that_were_only_counted() {
     let waits = finding(&picture, "waits");
     assert_eq!((waits.slow.have, waits.other.have), (waits.slow.of, 0));
     assert!(waits.other.of >= 40 * (CALLS - 1) / 2 - 1, "{waits:?}");
-    let (slow, other) = waits.means.unwrap();
+    let Means { slow, other } = waits.means.unwrap();
     assert!((slow - 10e6).abs() < 1.0 && other == 0.0, "{slow} {other}");
 }
 
@@ -368,14 +369,14 @@ fn waits_of_which_some_were_lost_are_left_out_for_all_calls() {
     assert!(!is_wait(&picture), "{}", said(&picture));
     assert_eq!((picture.features, picture.judged), (1, 0));
     let mut left_out = picture.left_out.iter();
-    assert!(left_out.any(|(what, why)| what == "waits" && why.contains("--time")));
+    assert!(left_out.any(|not| not.what == "waits" && not.reason.contains("--time")));
     // A part in which none was lost has them.
     let part = replay.explain("f[>= 5ms]", 0, 20 * BATCH_NS).unwrap();
     assert!(is_wait(&part), "{}", said(&part));
     // So does one in which few were, of so many calls, and says how many.
     let few = with_lost(1).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
     assert!(is_wait(&few), "{}", said(&few));
-    assert!(few.left_out.iter().any(|(what, _)| what == "1 of all waits"));
+    assert!(few.left_out.iter().any(|not| not.what == "1 of all waits"));
     // One of 40 slow calls may have waited for all that is known.
     let whole = with_lost(0).explain("f[>= 5ms]", 0, u64::MAX).unwrap();
     let certain = |picture: &ExplainPicture| finding(picture, "waits").difference.low;
@@ -416,7 +417,7 @@ fn of_calls_with_an_abandoned_one_inside_it_is_not_known_how_long_that_took() {
     let inside = finding(&picture, "b[> ");
     let of = inside.slow.of + inside.other.of;
     assert!((50..=80).contains(&of), "every second of two thirds: {inside:?}");
-    let (slow, other) = inside.means.unwrap();
+    let Means { slow, other } = inside.means.unwrap();
     assert!(
         (slow - 30e6).abs() < 1.0 && (other - 1e6).abs() < 1.0,
         "{slow} {other}"
@@ -438,7 +439,7 @@ fn calls_with_nothing_inside_spent_no_time_there() {
     let picture = Replay::of(&path).explain("a[> 10ms]", 0, u64::MAX).unwrap();
     assert_eq!((picture.slow.calls, picture.other.calls), (20, 180));
     let inside = finding(&picture, "b");
-    let (slow, other) = inside.means.unwrap();
+    let Means { slow, other } = inside.means.unwrap();
     assert!((slow - 19.0 / 20.0 * 30e6).abs() < 1.0, "{slow}");
     assert!(other == 0.0, "{other}");
 }
@@ -456,7 +457,7 @@ fn time_in_calls_of_certain_values_is_left_out() {
                 .iter()
                 .all(|finding| !finding.text.starts_with('b'))
         );
-        let what = picture.left_out.iter().map(|(what, _)| what.as_str());
+        let what = picture.left_out.iter().map(|not| not.what.as_str());
         assert!(what.into_iter().any(|what| what == "calls inside"));
     }
 }
@@ -544,10 +545,10 @@ fn of_calls_that_began_in_a_damaged_part_it_is_not_known_how_long_they_waited() 
     let all = write_damaged(1);
     let ended = all.ended.as_deref().unwrap_or_default();
     assert!(ended.contains("damaged"), "{ended}");
-    let (slow, other) = finding(&all, "waits").means.unwrap();
+    let Means { slow, other } = finding(&all, "waits").means.unwrap();
     assert!((slow - 10e6).abs() < 1.0 && other == 0.0, "{slow} {other}");
     // Where few ends were recorded, it is not known which of the calls that were counted began there.
     let few = write_damaged(u64::MAX);
     assert!(!few.findings.iter().any(|finding| finding.text.contains("waits")));
-    assert!(few.left_out.iter().any(|(what, _)| what == "waits"));
+    assert!(few.left_out.iter().any(|not| not.what == "waits"));
 }

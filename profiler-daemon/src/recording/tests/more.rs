@@ -319,7 +319,11 @@ fn drawn(picture: &FlamePicture) -> BTreeMap<String, u64> {
         let mut functions = Vec::new();
         let mut node = weight.node.0;
         while let Some(at) = (node as usize).checked_sub(1) {
-            let (parent, frame, _) = picture.nodes[at];
+            let Node {
+                parent: NodeId(parent),
+                frame: FrameId(frame),
+                ..
+            } = picture.nodes[at];
             functions.push(picture.frames[frame as usize].function.to_string());
             node = parent;
         }

@@ -90,7 +90,7 @@ fn off_cpu(replay: &Replay, from_ms: u64, to_ms: u64) -> Result<[u64; 3], String
     let picture = replay.flame_of(&session, request)?;
     let mut sums = [0; 3];
     for weight in &picture.picture.weights {
-        let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+        let frame = picture.nodes[weight.node.0 as usize - 1].frame.0;
         if FrameId(frame) == Word::GoesOn.frame() {
             assert_eq!(weight.inside_samples, 0, "it is counted where it ends");
             sums[2] += weight.inside_ns / MS;

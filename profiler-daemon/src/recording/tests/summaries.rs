@@ -381,7 +381,11 @@ fn folded(picture: &FlamePicture) -> BTreeMap<String, [u64; 4]> {
             let mut node = weight.node.0;
             let mut is_complete = true;
             while node != 0 {
-                let (parent, frame, complete) = picture.nodes[node as usize - 1];
+                let Node {
+                    parent: NodeId(parent),
+                    frame: FrameId(frame),
+                    complete,
+                } = picture.nodes[node as usize - 1];
                 stack.push(picture.frames[frame as usize].function.to_string());
                 is_complete &= complete;
                 node = parent;

@@ -12,12 +12,13 @@ use profiler_plan::{
 };
 use profiler_scope::{Comparison, Name, Place, Predicate, Scope, Step, expression::Expression};
 
-use super::{Constants, Feature, FunctionKey, PreparedExplain, PreparedPlace, What};
+use super::{Constants, Feature, NotLookedAt, PreparedExplain, PreparedPlace, What};
 use crate::session::{
     command::{Capture, Purpose},
     error::{Reason, SessionError},
     files::TargetFile,
-    lines,
+    functions::{Key, key},
+    lines::{self, PreparedLine},
     prepare::{Planner, PreparedStep},
 };
 
@@ -215,7 +216,7 @@ pub fn prepare(
     let mut places = Vec::new();
     let mut left_out: BTreeMap<String, String> = BTreeMap::new();
     let mut beyond = 0;
-    for (place, paths) in wanted(subjects) {
+    for Wanted { place, paths } in wanted(subjects) {
         if places.len() >= MAX_PLACES {
             beyond += 1;
             continue;
@@ -256,33 +257,49 @@ pub fn prepare(
         capture,
         features,
         places,
-        left_out: left_out.into_iter().collect(),
+        left_out: (left_out.into_iter())
+            .map(|(what, reason)| NotLookedAt { what, reason })
+            .collect(),
         can_be_probed: planner.check(),
     }
 }
 
 /// The functions that have sites of a step.
-fn functions_of(subjects: &[Subject<'_>], step: &PreparedStep) -> Vec<FunctionKey> {
+fn functions_of(subjects: &[Subject<'_>], step: &PreparedStep) -> Vec<Key> {
     let lines = step.lines.iter().flat_map(|lines| &lines.lines);
     let spans = step.files.iter().flat_map(|file| &file.sites);
-    let sites: Vec<(&str, u64)> = lines
-        .map(|line| (line.place.module.as_str(), line.place.address))
-        .chain(spans.map(|span| (span.site.function.module.as_str(), span.site.function.address)))
+    let of_line = |line: &PreparedLine| Key {
+        module: line.place.module.clone(),
+        address: line.place.address,
+    };
+    let sites: Vec<Key> = lines
+        .map(of_line)
+        .chain(spans.map(|span| key(&span.site.function)))
         .collect();
     let has = |Subject { file, source }: &&Subject<'_>| {
-        sites.iter().any(|&(module, address)| {
-            file.shown == module && source.ranges.iter().any(|range| range.contains(&address))
+        sites.iter().any(|site| {
+            file.shown == site.module && source.ranges.iter().any(|range| range.contains(&site.address))
         })
     };
     let with_sites = subjects.iter().filter(has);
     with_sites
-        .map(|subject| (subject.file.shown.clone(), subject.source.address))
+        .map(|subject| Key {
+            module: subject.file.shown.clone(),
+            address: subject.source.address,
+        })
         .collect()
 }
 
-/// The places in the functions by what they are called, each with the paths of its file.
-fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
-    let mut wanted: Vec<(Place, BTreeSet<String>)> = Vec::new();
+/// A place in the functions by what it is called.
+struct Wanted {
+    place: Place,
+    /// The paths of its file: several may be called the same.
+    paths: BTreeSet<String>,
+}
+
+/// The places in the functions.
+fn wanted(subjects: &[Subject<'_>]) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
     for Subject { file, source } in subjects {
         let calls = || {
             let all = source.lines.iter().flat_map(|line| &line.calls);
@@ -305,9 +322,12 @@ fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
                 return;
             };
             let place = place(tail(path, 1), *line);
-            match wanted.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, paths)) => _ = paths.insert(path.clone()),
-                None => wanted.push((place, BTreeSet::from([path.clone()]))),
+            match wanted.iter_mut().find(|known| known.place == place) {
+                Some(known) => _ = known.paths.insert(path.clone()),
+                None => wanted.push(Wanted {
+                    place,
+                    paths: BTreeSet::from([path.clone()]),
+                }),
             }
         };
         for branch in branches() {

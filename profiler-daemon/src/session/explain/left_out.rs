@@ -7,7 +7,7 @@ use super::{
         budget::{Counter, Reached},
         state::spans_reached,
     },
-    Explain, OfPlace, PreparedPlace, What,
+    Explain, NotLookedAt, OfPlace, PreparedPlace, What,
 };
 use crate::kernel::Engine;
 
@@ -56,8 +56,8 @@ impl Explain {
                 self.places.push(place);
                 continue;
             };
-            if let Some(name) = self.place(place.feature) {
-                self.left_out.push((name, reason));
+            if let Some(what) = self.place(place.feature) {
+                self.left_out.push(NotLookedAt { what, reason });
             }
         }
         self.next_place = next_place % self.places.len().max(1);

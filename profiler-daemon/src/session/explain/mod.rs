@@ -6,6 +6,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `call` | which call something was in |
 //! | `candidates` | what may separate slow calls from others, before anything is attached |
 //! | `statement` | a finding in words, and as the next step of the scope |
 //! | `waits` | what calls waited for, and who ended it |
@@ -14,6 +15,7 @@
 //!
 //! See `docs/internals/explain.md` for how the reasons of slow calls are found.
 
+mod call;
 pub mod candidates;
 mod left_out;
 pub mod probed;
@@ -29,12 +31,17 @@ use profiler_common::{
     record::{SpanEnd, SpanRef},
 };
 
-pub use self::waits::{LostWaits, WaitPlace};
-use self::{probed::Probed, samples::SamplesOfCalls, waits::WaitsOfCalls};
+pub use self::{
+    call::OpenCall,
+    samples::LostSamples,
+    waits::{LostWaits, WaitPlace},
+};
+use self::{probed::Probed, samples::SamplesOfCalls, statement::Said, waits::WaitsOfCalls};
 use super::{
     calibrate::HitCosts,
     command::Capture,
     cost::monotonic_ns,
+    functions::Key,
     picture::ExitMethod,
     prepare::{PreparedSpan, PreparedStep},
     spans::WAITS_OVER_DURATION,
@@ -43,7 +50,7 @@ use super::{
 };
 use crate::kernel::{Attachment, Detached, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
 use profiler_aggregate::{
-    explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
+    explain::{About, Call, Durations, Finding, Kind, Means, Round, Share, Study, Tree},
     histogram::Histogram,
     interval::Estimate,
 };
@@ -68,9 +75,6 @@ const MAX_TURN_NS: u64 = 60_000_000_000;
 /// So many times as long as a slow call, and as attaching took.
 const CALLS_OF_A_TURN: u64 = 4;
 const TURNS_OF_ATTACHING: u64 = 10;
-
-/// Of a call that was jumped over.
-const UNKNOWN_NS: u64 = u64::MAX;
 
 /// Calls whose own calls are kept until they end.
 const MAX_OPEN: usize = 16_384;
@@ -112,9 +116,6 @@ pub enum Constants {
     Names(Vec<(i128, String)>),
 }
 
-/// A function by the path of its file and its address there.
-pub type FunctionKey = (String, u64);
-
 /// What is to be looked at.
 pub struct PreparedExplain {
     /// What is read where calls begin: the features before those of places, in the same order.
@@ -123,10 +124,19 @@ pub struct PreparedExplain {
     pub features: Vec<Feature>,
     /// Those that have places.
     pub places: Vec<PreparedPlace>,
-    /// What is not looked at, and why.
-    pub left_out: Vec<(String, String)>,
+    /// What is not looked at.
+    pub left_out: Vec<NotLookedAt>,
     /// Tells of which functions a step can be made.
     pub can_be_probed: probed::Check,
+}
+
+/// Something that is not looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotLookedAt {
+    /// What, in words.
+    pub what: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// Where a feature is seen.
@@ -134,7 +144,7 @@ pub struct PreparedPlace {
     /// Which one, as an index of all.
     pub feature: usize,
     /// The functions that it is in: calls of others say nothing of it.
-    pub functions: Vec<FunctionKey>,
+    pub functions: Vec<Key>,
     /// Its sites.
     pub step: PreparedStep,
 }
@@ -152,8 +162,8 @@ pub struct Explained {
     pub other: Share,
     /// Share of slow calls less share of others.
     pub difference: Estimate,
-    /// The amount on average, of slow calls and of others.
-    pub means: Option<(f64, f64)>,
+    /// The amount on average; `None` of what is no amount.
+    pub means: Option<Means>,
     /// The scope that looks only at such calls; `None` where the statement is no step of one.
     pub next: Option<String>,
     /// What its step costs in addition; `None` where it probes nothing more.
@@ -204,6 +214,32 @@ struct OfPlace {
     cost_ns: u64,
 }
 
+/// A probe for the time in calls.
+#[derive(Clone, Copy)]
+struct TimedProbe {
+    /// What it times, as an index of the round's amounts.
+    amount: usize,
+    of: OfPlace,
+}
+
+/// What this turn's probes see in the calls of one function.
+#[derive(Clone, Default)]
+struct SeenIn {
+    /// The flags that are in it, a bit each.
+    flags: u32,
+    /// The amounts that are not, as indices of the round's: they are of other functions.
+    elsewhere: Vec<usize>,
+}
+
+/// A call within a call that has not ended.
+#[derive(Clone, Copy)]
+struct InsideCall {
+    /// What it is counted as, as an index of the round's amounts.
+    amount: usize,
+    /// How long it took; `None` where that is not known.
+    duration_ns: Option<u64>,
+}
+
 /// What is attached for this turn.
 #[derive(Default)]
 struct Turn {
@@ -214,8 +250,8 @@ struct Turn {
     places: Vec<(ProbeId, OfPlace)>,
     /// What each probe times, as an index of the round's amounts.
     timed: HashMap<ProbeId, usize>,
-    /// Of each function, by its probe, the flags that are in it and the amounts that are not.
-    seen: HashMap<ProbeId, (u32, Vec<usize>)>,
+    /// What is seen in calls of each function, by its probe.
+    seen: HashMap<ProbeId, SeenIn>,
     round: u32,
     /// The features of the round's amounts.
     amounts: Vec<usize>,
@@ -241,13 +277,13 @@ pub struct Noted {
 pub struct Explain {
     noted: Noted,
     places: Vec<PreparedPlace>,
-    left_out: Vec<(String, String)>,
+    left_out: Vec<NotLookedAt>,
     /// Values among the features.
     values: usize,
     /// Opened by each call that is looked at.
     looked_at: Gate,
     /// The functions' own probes.
-    probes: HashMap<ProbeId, FunctionKey>,
+    probes: HashMap<ProbeId, Key>,
     turn: Turn,
     /// What the turn before has detached.
     leaving: Option<Detached>,
@@ -255,8 +291,8 @@ pub struct Explain {
     next_place: usize,
     /// The round of calls of which only the values are known.
     bare_round: u32,
-    /// Calls within calls that have not ended: what is timed, and how long it took.
-    inside: HashMap<(u32, u32), Vec<(usize, u64)>>,
+    /// Calls within calls that have not ended.
+    inside: HashMap<OpenCall, Vec<InsideCall>>,
     /// Calls in which more was called than is recorded, and those of which records were lost.
     beyond_limit: u64,
     lost_inside: u64,
@@ -275,7 +311,7 @@ impl Explain {
     pub fn begin(
         engine: &mut Engine,
         prepared: PreparedExplain,
-        probes: HashMap<ProbeId, FunctionKey>,
+        probes: HashMap<ProbeId, Key>,
         hit_costs: Option<HitCosts>,
     ) -> Result<Self, KernelError> {
         let looked_at = engine.take_gate(monotonic_ns())?;
@@ -462,7 +498,7 @@ impl Explain {
                     flag += 1;
                 }
             }
-            turn.seen.insert(probe, (flags, elsewhere));
+            turn.seen.insert(probe, SeenIn { flags, elsewhere });
         }
         turn.is_all = chosen.len() == self.places.len();
         turn.amounts.clone_from(&round.amounts);
@@ -531,7 +567,7 @@ impl Explain {
             joined,
         };
         let mut hits: HashMap<_, Vec<(HitSpec, OfPlace)>> = HashMap::new();
-        let mut spans: HashMap<_, Vec<(ProbeSpec, (usize, OfPlace))>> = HashMap::new();
+        let mut spans: HashMap<_, Vec<(ProbeSpec, TimedProbe)>> = HashMap::new();
         let mut opens = turn.flags.iter().copied();
         let costs = self.hit_costs.unwrap_or_default();
         for number in chosen {
@@ -550,7 +586,8 @@ impl Explain {
                             feature: place.feature,
                             cost_ns,
                         };
-                        (spec, (amount.unwrap_or(usize::MAX), of))
+                        let amount = amount.unwrap_or(usize::MAX);
+                        (spec, TimedProbe { amount, of })
                     }));
                 }
             } else {
@@ -572,9 +609,9 @@ impl Explain {
             }
         }
         for ((pid, path), specs) in spans {
-            let (specs, amounts): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
+            let (specs, timed): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
             if let Some(attachment) = unless_gone(engine.attach(pid, path, &specs))? {
-                for (probe, (amount, of)) in attachment.probes().iter().zip(amounts) {
+                for (probe, TimedProbe { amount, of }) in attachment.probes().iter().zip(timed) {
                     turn.timed.insert(*probe, amount);
                     turn.places.push((*probe, of));
                 }
@@ -604,13 +641,13 @@ impl Explain {
             // The calls that they were in are told by their number of records.
             self.inside.clear();
         }
-        let duration_ns = if end.flags & SpanEnd::ABANDONED == 0 {
-            end.end_ns.saturating_sub(end.start_ns)
-        } else {
-            UNKNOWN_NS
-        };
-        let parent = (end.tid, end.parent);
-        self.inside.entry(parent).or_default().push((amount, duration_ns));
+        // One that was abandoned was jumped over.
+        let is_known = end.flags & SpanEnd::ABANDONED == 0;
+        let inside = self.inside.entry(OpenCall::around(end)).or_default();
+        inside.push(InsideCall {
+            amount,
+            duration_ns: is_known.then(|| end.end_ns.saturating_sub(end.start_ns)),
+        });
         true
     }
 
@@ -642,11 +679,7 @@ impl Explain {
         if !self.probes.contains_key(&end.probe) {
             return;
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "numbers of spans have 32 bits in frames"
-        )]
-        let call = (end.tid, end.sequence as u32);
+        let call = OpenCall::ending(end);
         let inside = self.inside.remove(&call);
         let waits = self.noted.waits.of_call(call, [end.start_ns, end.end_ns]);
         let samples = self.noted.samples.of_call(call, end.start_ns);
@@ -666,7 +699,7 @@ impl Explain {
             for (bit, gate) in self.turn.flags.iter().enumerate() {
                 happened |= u32::from(end.gates & gate.bits() != 0) << bit;
             }
-            let (flags, elsewhere) = self.turn.seen.get(&end.probe).cloned().unwrap_or_default();
+            let SeenIn { flags, elsewhere } = self.turn.seen.get(&end.probe).cloned().unwrap_or_default();
             known = flags;
             // Beyond the limit there may be more of any kind; so there may where records were lost.
             let beyond_limit = end.inside() >= MAX_JOINED;
@@ -677,13 +710,9 @@ impl Explain {
                 many = self.mostly_called(&inside);
             }
             amounts.resize(self.turn.amounts.len(), if all_known { 0.0 } else { f64::NAN });
-            for (amount, duration_ns) in inside {
+            for InsideCall { amount, duration_ns } in inside {
                 if let Some(sum) = amounts.get_mut(amount) {
-                    *sum += if duration_ns == UNKNOWN_NS {
-                        f64::NAN
-                    } else {
-                        duration_ns as f64
-                    };
+                    *sum += duration_ns.map_or(f64::NAN, |duration_ns| duration_ns as f64);
                 }
             }
             for amount in elsewhere {
@@ -705,9 +734,9 @@ impl Explain {
     }
 
     /// The feature of more calls than are recorded at the place that most of the recorded ones were made at, if there is one.
-    fn mostly_called(&mut self, inside: &[(usize, u64)]) -> Option<usize> {
-        let count_of = |amount: usize| inside.iter().filter(|(other, _)| *other == amount).count();
-        let most = inside.iter().map(|(amount, _)| *amount);
+    fn mostly_called(&mut self, inside: &[InsideCall]) -> Option<usize> {
+        let count_of = |amount: usize| inside.iter().filter(|call| call.amount == amount).count();
+        let most = inside.iter().map(|call| call.amount);
         let most = most.max_by_key(|amount| count_of(*amount))?;
         if 2 * count_of(most) <= inside.len() {
             return None;
@@ -738,7 +767,10 @@ impl Explain {
             forgotten,
             over_duration,
         } = self.noted.waits.lost();
-        let [samples_forgotten, stacks_full] = self.noted.samples.lost();
+        let LostSamples {
+            forgotten: samples_forgotten,
+            stacks_full,
+        } = self.noted.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
@@ -765,8 +797,7 @@ impl Explain {
         self.noted.study.durations(is_slow)
     }
 
-    /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are
-    /// the names of the functions; `is_last` where nothing more comes.
+    /// What separates slow calls from others. `own` are the names of the functions; `is_last` where nothing more comes.
     pub fn findings(
         &mut self,
         engine: &Engine,
@@ -775,9 +806,9 @@ impl Explain {
         own: &[String],
         is_last: bool,
         is_slow: impl Fn(u64) -> bool,
-    ) -> (Vec<Explained>, usize) {
+    ) -> Judged<Explained> {
         let now = self.reached_now(engine, monotonic_ns());
-        let (findings, judged) = self.noted.findings(frames, own, is_slow);
+        let Judged { findings, judged } = self.noted.findings(frames, own, is_slow);
         let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
         let asked = sure.filter_map(|finding| match finding.about {
             About::Frame(id) => samples::function(frames.get(id.0 as usize)?),
@@ -790,7 +821,10 @@ impl Explain {
             can_be_probed: &|function| self.probed.can_be(function),
             cost: &|feature| self.step_cost(feature, &now),
         };
-        (self.noted.explained(findings, &in_words), judged)
+        Judged {
+            findings: self.noted.explained(findings, &in_words),
+            judged,
+        }
     }
 
     /// Things that are looked at.
@@ -798,10 +832,18 @@ impl Explain {
         self.noted.features.len()
     }
 
-    /// What is not looked at, and why.
-    pub fn left_out(&self) -> &[(String, String)] {
+    /// What is not looked at.
+    pub fn left_out(&self) -> &[NotLookedAt] {
         &self.left_out
     }
+}
+
+/// What separates slow calls from others.
+pub struct Judged<F> {
+    /// The surest first.
+    pub findings: Vec<F>,
+    /// How many things there were enough calls to judge.
+    pub judged: usize,
 }
 
 /// What findings are put into words with.
@@ -814,6 +856,13 @@ pub struct InWords<'a> {
     pub can_be_probed: &'a dyn Fn(&str) -> bool,
     /// What a step of a feature costs, where that is known.
     pub cost: &'a dyn Fn(usize) -> Option<StepCost>,
+}
+
+/// What a finding is about, and what is said of it.
+struct InScope {
+    what: What,
+    said: Said,
+    cost: Option<StepCost>,
 }
 
 impl Noted {
@@ -829,14 +878,13 @@ impl Noted {
         });
     }
 
-    /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are the
-    /// names of the functions.
+    /// What separates slow calls from others. `own` are the names of the functions.
     pub fn findings(
         &self,
         frames: &[Frame],
         own: &[String],
         is_slow: impl Fn(u64) -> bool,
-    ) -> (Vec<Finding>, usize) {
+    ) -> Judged<Finding> {
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
         let frame = |id: FrameId| frames.get(id.0 as usize);
         let tree = Tree {
@@ -865,7 +913,7 @@ impl Noted {
             finding.difference.value >= 0.0
                 || !is_said && ways(finding).is_none_or(|way| !said.contains(&way))
         });
-        (findings, judged)
+        Judged { findings, judged }
     }
 
     /// Findings in words, with where they lead.
@@ -877,31 +925,42 @@ impl Noted {
             cost,
         } = *in_words;
         let explained = findings.into_iter().filter_map(|finding| {
-            let (what, (text, next), cost) = match finding.about {
+            let InScope { what, said, cost } = match finding.about {
                 About::Frame(id) => {
                     let frame = frames.get(id.0 as usize)?;
                     let function = samples::function(frame).filter(|name| can_be_probed(name));
                     let said = statement::of_frame(&frame.function, function, scope);
-                    (What::Frame(id), said, None)
+                    InScope {
+                        what: What::Frame(id),
+                        said,
+                        cost: None,
+                    }
                 }
                 About::Feature(number) => {
                     let what = self.features.get(number)?.what.clone();
                     let said = match &what {
-                        What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
+                        What::Wait(place) => Said {
+                            text: self.waits.text(*place, finding.statement, frames),
+                            next: None,
+                        },
                         what => statement::of(what, finding.statement, scope),
                     };
-                    (what, said, cost(number))
+                    InScope {
+                        what,
+                        said,
+                        cost: cost(number),
+                    }
                 }
             };
             Some(Explained {
                 what,
-                text,
+                text: said.text,
                 slow: finding.slow,
                 other: finding.other,
                 difference: finding.difference,
                 means: finding.means,
                 // Of what the others do there is no reason to look at slow calls.
-                next: next.filter(|_| finding.difference.value > 0.0),
+                next: said.next.filter(|_| finding.difference.value > 0.0),
                 cost,
             })
         });

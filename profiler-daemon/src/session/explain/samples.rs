@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use profiler_aggregate::calltree::{CallTree, NodeId};
+use profiler_aggregate::{calltree::CallTree, explain::SamplesAt};
 use profiler_common::record::SpanRef;
 use profiler_symbolize::{Frame, FrameId};
+
+use super::OpenCall;
 
 /// Calls that have been sampled, and not ended.
 const MAX_OPEN: usize = 16_384;
@@ -16,17 +18,25 @@ const MAX_STACKS: usize = 256;
 #[derive(Default)]
 pub struct SamplesOfCalls {
     stacks: CallTree,
-    /// Of calls that have not ended, by thread and number.
-    open: HashMap<(u32, u32), Sampled>,
-    forgotten: u64,
-    stacks_full: u64,
+    /// Of calls that have not ended.
+    open: HashMap<OpenCall, Sampled>,
+    lost: LostSamples,
+}
+
+/// What is not known of samples.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LostSamples {
+    /// Calls whose samples were forgotten before they ended.
+    pub forgotten: u64,
+    /// Samples at further stacks of a call than are told apart.
+    pub stacks_full: u64,
 }
 
 /// The samples of a call.
 struct Sampled {
     /// When the first of them was taken: a thread's numbers come again.
     from_ns: u64,
-    stacks: Vec<(NodeId, u32)>,
+    stacks: Vec<SamplesAt>,
 }
 
 impl SamplesOfCalls {
@@ -36,40 +46,36 @@ impl SamplesOfCalls {
         tid: u32,
         ts_ns: u64,
         calls: impl Iterator<Item = &'s SpanRef>,
-        (stack, complete): (&[FrameId], bool),
+        (frames, complete): (&[FrameId], bool),
     ) {
         let mut calls = calls.peekable();
         if calls.peek().is_none() {
             return;
         }
-        let node = self.stacks.intern(stack, complete);
+        let stack = self.stacks.intern(frames, complete);
         for call in calls {
             if self.open.len() >= MAX_OPEN {
-                self.forgotten += self.open.len() as u64;
+                self.lost.forgotten += self.open.len() as u64;
                 self.open.clear();
             }
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "numbers of spans have 32 bits in frames"
-            )]
-            let call = (tid, call.sequence as u32);
+            let call = OpenCall::referred(tid, call);
             let sampled = self.open.entry(call).or_insert_with(|| Sampled {
                 from_ns: ts_ns,
                 stacks: Vec::new(),
             });
-            let known = sampled.stacks.iter().position(|(known, _)| *known == node);
-            if let Some(at) = known {
-                sampled.stacks[at].1 += 1;
-            } else if sampled.stacks.len() < MAX_STACKS {
-                sampled.stacks.push((node, 1));
+            let stacks = &mut sampled.stacks;
+            if let Some(known) = stacks.iter_mut().find(|known| known.stack == stack) {
+                known.count += 1;
+            } else if stacks.len() < MAX_STACKS {
+                stacks.push(SamplesAt { stack, count: 1 });
             } else {
-                self.stacks_full += 1;
+                self.lost.stacks_full += 1;
             }
         }
     }
 
     /// The samples of a call that has ended, by stack.
-    pub fn of_call(&mut self, call: (u32, u32), start_ns: u64) -> Box<[(NodeId, u32)]> {
+    pub fn of_call(&mut self, call: OpenCall, start_ns: u64) -> Box<[SamplesAt]> {
         let sampled = self.open.remove(&call);
         let sampled = sampled.filter(|sampled| sampled.from_ns >= start_ns);
         sampled.map_or_else(Box::default, |sampled| sampled.stacks.into())
@@ -80,9 +86,9 @@ impl SamplesOfCalls {
         &self.stacks
     }
 
-    /// Calls whose samples were forgotten, and samples at further stacks of a call than are told apart.
-    pub fn lost(&self) -> [u64; 2] {
-        [self.forgotten, self.stacks_full]
+    /// What is not known.
+    pub fn lost(&self) -> LostSamples {
+        self.lost
     }
 }
 
@@ -126,12 +132,14 @@ mod tests {
             samples.take(7, ts_ns, [span(1), span(2)].iter(), (&stack, true));
         }
         samples.take(7, 40, [span(1)].iter(), (&stack[..1], true));
-        let counts =
-            |stacks: Box<[(NodeId, u32)]>| -> Vec<u32> { stacks.iter().map(|(_, count)| *count).collect() };
-        assert_eq!(counts(samples.of_call((7, 2), 10)), [2]);
-        assert_eq!(counts(samples.of_call((7, 2), 10)), [0; 0], "it has ended");
-        assert_eq!(counts(samples.of_call((7, 1), 25)), [0; 0], "of one before it");
-        assert_eq!(samples.lost(), [0, 0]);
+        let mut counts = |number, start_ns| -> Vec<u32> {
+            let stacks = samples.of_call(OpenCall { tid: 7, number }, start_ns);
+            stacks.iter().map(|samples| samples.count).collect()
+        };
+        assert_eq!(counts(2, 10), [2]);
+        assert_eq!(counts(2, 10), [0; 0], "it has ended");
+        assert_eq!(counts(1, 25), [0; 0], "of one before it");
+        assert_eq!(samples.lost(), LostSamples::default());
     }
 
     #[test]
@@ -143,6 +151,10 @@ mod tests {
         for stack in (0..).take(MAX_STACKS + 1) {
             samples.take(8, 20, [span(1)].iter(), (&[FrameId(100 + stack)], true));
         }
-        assert_eq!(samples.lost(), [MAX_OPEN as u64, 1]);
+        let lost = LostSamples {
+            forgotten: MAX_OPEN as u64,
+            stacks_full: 1,
+        };
+        assert_eq!(samples.lost(), lost);
     }
 }

@@ -8,15 +8,29 @@ use profiler_scope::{
 
 use super::{Constants, What};
 
-/// What is said of a feature, and the scope that it leads to; `None` where no scope says it.
-pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<String>) {
+/// A finding in words.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// What is true of a call.
+    pub text: String,
+    /// The scope that looks only at such calls; `None` where no scope says it.
+    pub next: Option<String>,
+}
+
+/// What is said of a feature.
+pub fn of(what: &What, statement: Statement, scope: &Scope) -> Said {
     match what {
         What::Value(expression, constants) => {
             let (comparison, constant) = match statement {
                 Statement::Above(bound) => (values::Comparison::Greater, number(bound)),
                 Statement::AtMost(bound) => (values::Comparison::LessOrEqual, number(bound)),
                 Statement::Is(one) => is(one, constants),
-                Statement::Happened => return (expression.to_string(), None),
+                Statement::Happened => {
+                    return Said {
+                        text: expression.to_string(),
+                        next: None,
+                    };
+                }
             };
             let condition = Condition {
                 expression: expression.clone(),
@@ -32,7 +46,10 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             if let Some(last) = next.steps.last_mut() {
                 last.conditions.push(condition);
             }
-            (text, Some(next.to_string()))
+            Said {
+                text,
+                next: Some(next.to_string()),
+            }
         }
         What::Many(place) => {
             let step = Step {
@@ -43,13 +60,13 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             let mut next = scope.clone();
             next.steps.push(step);
             let is_scope = next.steps.len() <= MAX_STEPS;
-            (
-                format!("more than {} calls, most of them {place}", MAX_JOINED - 1),
-                is_scope.then(|| next.to_string()),
-            )
+            Said {
+                text: format!("more than {} calls, most of them {place}", MAX_JOINED - 1),
+                next: is_scope.then(|| next.to_string()),
+            }
         }
         // It says who ended it too: see `waits`. Frames have names: see `of_frame`.
-        What::Wait(_) | What::Frame(_) => (String::new(), None),
+        What::Wait(_) | What::Frame(_) => Said::default(),
         What::Place(place) => {
             let mut step = Step {
                 place: place.clone(),
@@ -62,7 +79,10 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
                     step.predicates.push(duration(Comparison::Greater, bound));
                 }
                 Statement::AtMost(0.0) => {
-                    return (format!("no {}", Scope { steps: vec![step] }), None);
+                    return Said {
+                        text: format!("no {}", Scope { steps: vec![step] }),
+                        next: None,
+                    };
                 }
                 Statement::AtMost(bound) => {
                     // Calls in which it was never called are among these.
@@ -75,13 +95,16 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             next.steps.push(step.clone());
             let is_step = is_step && next.steps.len() <= MAX_STEPS;
             let text = Scope { steps: vec![step] }.to_string();
-            (text, is_step.then(|| next.to_string()))
+            Said {
+                text,
+                next: is_step.then(|| next.to_string()),
+            }
         }
     }
 }
 
-/// What is said of samples in a function of this name, and the scope that it leads to, if a step can be made of it.
-pub fn of_frame(name: &str, function: Option<&str>, scope: &Scope) -> (String, Option<String>) {
+/// What is said of samples in a function of this name; it leads to a scope, if a step can be made of it.
+pub fn of_frame(name: &str, function: Option<&str>, scope: &Scope) -> Said {
     let next = function.map(|function| {
         let mut next = scope.clone();
         next.steps.push(Step {
@@ -92,7 +115,10 @@ pub fn of_frame(name: &str, function: Option<&str>, scope: &Scope) -> (String, O
         next
     });
     let next = next.filter(|next| next.steps.len() <= MAX_STEPS);
-    (format!("samples in {name}"), next.map(|next| next.to_string()))
+    Said {
+        text: format!("samples in {name}"),
+        next: next.map(|next| next.to_string()),
+    }
 }
 
 /// A condition on a time.
@@ -140,7 +166,7 @@ mod tests {
     use super::*;
     use profiler_scope as scope;
 
-    fn said(what: &What, statement: Statement) -> (String, Option<String>) {
+    fn said(what: &What, statement: Statement) -> Said {
         of(what, statement, &scope::parse("f[>= p95]").unwrap())
     }
 
@@ -205,7 +231,7 @@ mod tests {
             ),
         ] {
             let said = said(&what, statement);
-            assert_eq!((said.0.as_str(), said.1.as_deref()), (text, Some(next)));
+            assert_eq!((said.text.as_str(), said.next.as_deref()), (text, Some(next)));
             let parsed = scope::parse(next).unwrap();
             assert_eq!(parsed.to_string(), next);
         }
@@ -216,7 +242,7 @@ mod tests {
         let What::Place(place) = place("recv@main.c:12") else {
             unreachable!();
         };
-        let (text, next) = said(&What::Many(place), Statement::Happened);
+        let Said { text, next } = said(&What::Many(place), Statement::Happened);
         assert_eq!(
             (text.as_str(), next.as_deref()),
             (
@@ -229,13 +255,13 @@ mod tests {
     #[test]
     fn samples_in_a_function_lead_to_it() {
         let scope = scope::parse("f[>= p95]").unwrap();
-        let (text, next) = of_frame("deep<int>", Some("deep<int>"), &scope);
+        let Said { text, next } = of_frame("deep<int>", Some("deep<int>"), &scope);
         assert_eq!(
             (text.as_str(), next.as_deref()),
             ("samples in deep<int>", Some("f[>= p95]/\"deep<int>\""))
         );
         assert_eq!(
-            of_frame("copy", None, &scope).1,
+            of_frame("copy", None, &scope).next,
             None,
             "no step can be made of it"
         );
@@ -243,9 +269,9 @@ mod tests {
 
     #[test]
     fn little_time_in_a_call_is_no_step() {
-        let (text, next) = said(&place("recv@main.c:12"), Statement::AtMost(1000.0));
+        let Said { text, next } = said(&place("recv@main.c:12"), Statement::AtMost(1000.0));
         assert_eq!((text.as_str(), next), ("recv@main.c:12[<= 1us]", None));
-        let (text, next) = said(&place("recv@main.c:12"), Statement::AtMost(0.0));
+        let Said { text, next } = said(&place("recv@main.c:12"), Statement::AtMost(0.0));
         assert_eq!((text.as_str(), next), ("no recv@main.c:12", None));
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use profiler_aggregate::{
-    explain::Statement,
+    explain::{Statement, Waited},
     waits::{Lock, Waiting, Waker},
 };
 use profiler_common::probe::ProbeId;
 use profiler_scope::Comparison;
 use profiler_symbolize::{Frame, FrameId};
 
-use super::statement::duration;
+use super::{OpenCall, statement::duration};
 use crate::session::symbols::NamedWait;
 
 /// Places of waits that are told apart.
@@ -53,6 +53,12 @@ enum By {
     Interrupt(FrameId),
 }
 
+/// Who ended waits, and of how much of their time.
+struct Ended {
+    by: By,
+    share: f64,
+}
+
 /// What is known of a place.
 #[derive(Default)]
 struct AtPlace {
@@ -65,8 +71,8 @@ struct AtPlace {
 #[derive(Default)]
 pub struct WaitsOfCalls {
     places: HashMap<WaitPlace, AtPlace>,
-    /// Of calls that have not ended, by thread and number.
-    open: HashMap<(u32, u32), Vec<(usize, f64)>>,
+    /// Of calls that have not ended.
+    open: HashMap<OpenCall, Vec<Waited>>,
     /// What calls that began earlier did is not known; `None` where nothing is.
     known_from_ns: Option<u64>,
     /// Calls that began before were forgotten, in part.
@@ -135,12 +141,12 @@ impl WaitsOfCalls {
                 continue;
             };
             for call in calls() {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "numbers of spans have 32 bits in frames"
-                )]
-                let call = (wait.thread.tid, call.sequence as u32);
-                self.add_to_call(call, feature, time_ns, back_ns);
+                self.add_to_call(
+                    OpenCall::referred(wait.thread.tid, call),
+                    feature,
+                    time_ns,
+                    back_ns,
+                );
             }
         }
     }
@@ -172,28 +178,29 @@ impl WaitsOfCalls {
         Some(known.feature)
     }
 
-    fn add_to_call(&mut self, call: (u32, u32), feature: usize, time_ns: u64, now_ns: u64) {
+    fn add_to_call(&mut self, call: OpenCall, feature: usize, time_ns: u64, now_ns: u64) {
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&call) {
             self.lost.forgotten += self.open.len() as u64;
             self.open.clear();
             self.forgotten_until_ns = now_ns;
         }
         let times = self.open.entry(call).or_default();
-        match times.iter_mut().find(|(known, _)| *known == feature) {
-            Some((_, sum)) => *sum += time_ns as f64,
-            None => times.push((feature, time_ns as f64)),
+        let time_ns = time_ns as f64;
+        match times.iter_mut().find(|known| known.feature == feature) {
+            Some(known) => known.time_ns += time_ns,
+            None => times.push(Waited { feature, time_ns }),
         }
     }
 
     /// How long a call waited that has ended, from `start_ns` to `end_ns`, by feature; `None` where that is not known.
-    pub fn of_call(&mut self, call: (u32, u32), [start_ns, end_ns]: [u64; 2]) -> Option<Box<[(usize, f64)]>> {
+    pub fn of_call(&mut self, call: OpenCall, [start_ns, end_ns]: [u64; 2]) -> Option<Box<[Waited]>> {
         let times = self.open.remove(&call).unwrap_or_default();
         let is_known = self.known_from_ns.is_some_and(|from_ns| start_ns >= from_ns)
             && start_ns >= self.forgotten_until_ns;
         if !is_known {
             return None;
         }
-        let waited_ns: f64 = times.iter().map(|(_, time_ns)| time_ns).sum();
+        let waited_ns: f64 = times.iter().map(|waited| waited.time_ns).sum();
         if waited_ns > end_ns.saturating_sub(start_ns) as f64 {
             self.lost.over_duration += 1;
             return None;
@@ -239,23 +246,25 @@ impl WaitsOfCalls {
         let functions = names(place.functions);
         let lock = place.lock.and_then(|lock| lock.name);
         let lock = lock.map_or_else(String::new, |lock| format!(" [lock {}]", name(lock)));
-        let by = self.mostly_by(place).map_or_else(String::new, |(by, share)| {
-            let mostly = if share < NEARLY_ALL { " mostly" } else { "" };
-            match by {
-                By::Thread(thread, [None, _]) => format!("{mostly} for {}", name(thread)),
-                By::Thread(thread, at) => format!("{mostly} for {} at {}", name(thread), names(at)),
-                By::Interrupt(function) => format!(",{mostly} ended by [interrupt] {}", name(function)),
-            }
-        });
+        let by = self
+            .mostly_by(place)
+            .map_or_else(String::new, |Ended { by, share }| {
+                let mostly = if share < NEARLY_ALL { " mostly" } else { "" };
+                match by {
+                    By::Thread(thread, [None, _]) => format!("{mostly} for {}", name(thread)),
+                    By::Thread(thread, at) => format!("{mostly} for {} at {}", name(thread), names(at)),
+                    By::Interrupt(function) => format!(",{mostly} ended by [interrupt] {}", name(function)),
+                }
+            });
         format!("{verb}{bound} in {functions}{lock}{by}")
     }
 
-    /// Who ended most of the waits at a place, and how much of their time.
-    fn mostly_by(&self, place: WaitPlace) -> Option<(By, f64)> {
+    /// Who ended most of the waits at a place.
+    fn mostly_by(&self, place: WaitPlace) -> Option<Ended> {
         let known = self.places.get(&place)?;
         let (by, time_ns) = known.by.iter().max_by_key(|(_, time_ns)| **time_ns)?;
         let share = *time_ns as f64 / known.time_ns.max(1) as f64;
-        (share >= MOST).then_some((*by, share))
+        (share >= MOST).then_some(Ended { by: *by, share })
     }
 }
 
@@ -272,6 +281,14 @@ mod tests {
     use super::*;
 
     const PROBE: ProbeId = ProbeId(3);
+
+    fn call(tid: u32, number: u32) -> OpenCall {
+        OpenCall { tid, number }
+    }
+
+    fn waited(feature: usize, time_ns: f64) -> Waited {
+        Waited { feature, time_ns }
+    }
 
     /// A wait of a thread in a call, which a thread of this name ended.
     fn wait(sequence: u64, times: [u64; 3], waker: u32) -> NamedWait {
@@ -339,13 +356,12 @@ mod tests {
 
     #[test]
     fn waits_are_those_of_their_call() {
-        let probes = HashMap::from([(PROBE, (String::new(), 0))]);
         let mut places = Vec::new();
         let mut waits = WaitsOfCalls::default();
         let mut take = |waits: &mut WaitsOfCalls, wait: &NamedWait| {
             waits.take(
                 wait,
-                |probe| probes.contains_key(&probe),
+                |probe| probe == PROBE,
                 |place| {
                     places.push(place);
                     places.len() - 1
@@ -363,16 +379,16 @@ mod tests {
         take(&mut waits, &elsewhere);
         // The second part is without a CPU.
         assert_eq!(
-            waits.of_call((2, 7), [15, 59]).as_deref(),
-            Some(&[(0, 40.0), (1, 4.0)][..]),
+            waits.of_call(call(2, 7), [15, 59]).as_deref(),
+            Some(&[waited(0, 40.0), waited(1, 4.0)][..]),
             "it waited from its beginning to its end"
         );
         assert_eq!(
-            waits.of_call((2, 7), [15, 70]).as_deref(),
+            waits.of_call(call(2, 7), [15, 70]).as_deref(),
             Some(&[][..]),
             "it has ended"
         );
-        assert_eq!(waits.of_call((2, 8), [9, 130]), None, "it began before");
+        assert_eq!(waits.of_call(call(2, 8), [9, 130]), None, "it began before");
         let text = |place: usize, statement| waits.text(places[place], statement, &frames());
         assert_eq!(
             text(0, Statement::Above(2_100_000.0)),
@@ -390,8 +406,11 @@ mod tests {
         for sequence in 1..3 {
             waits.take(&wait(sequence, [20, 60, 63], 5), |_| true, |_| 0);
         }
-        assert_eq!(waits.of_call((2, 1), [20, 62]), None);
-        assert_eq!(waits.of_call((2, 2), [20, 63]).as_deref(), Some(&[(0, 43.0)][..]));
+        assert_eq!(waits.of_call(call(2, 1), [20, 62]), None);
+        assert_eq!(
+            waits.of_call(call(2, 2), [20, 63]).as_deref(),
+            Some(&[waited(0, 43.0)][..])
+        );
         let lost = LostWaits {
             over_duration: 1,
             ..LostWaits::default()
@@ -406,12 +425,11 @@ mod tests {
         for sequence in 1..3 {
             waits.take(&wait(sequence, [0, u64::MAX, u64::MAX], 5), |_| true, |_| 0);
         }
-        assert!(waits.of_call((2, 2), [0, u64::MAX]).is_some());
+        assert!(waits.of_call(call(2, 2), [0, u64::MAX]).is_some());
     }
 
     #[test]
     fn counts_places_and_calls_beyond_the_limits() {
-        let probes = HashMap::from([(PROBE, (String::new(), 0))]);
         let mut waits = WaitsOfCalls::default();
         waits.note_recorded(Some(0));
         for function in (0..).take(MAX_PLACES + 5) {
@@ -419,7 +437,7 @@ mod tests {
                 functions: [Some(FrameId(100 + function)), None],
                 ..wait(1, [0, 10, 10], 5)
             };
-            waits.take(&elsewhere, |probe| probes.contains_key(&probe), |_| 0);
+            waits.take(&elsewhere, |probe| probe == PROBE, |_| 0);
         }
         let mut lost = LostWaits {
             full: 5,
@@ -429,15 +447,15 @@ mod tests {
         for sequence in 2..=MAX_OPEN as u64 {
             let mut other = wait(sequence, [0, 10, 10], 5);
             other.functions = [Some(FrameId(100)), None];
-            waits.take(&other, |probe| probes.contains_key(&probe), |_| 0);
+            waits.take(&other, |probe| probe == PROBE, |_| 0);
         }
         let mut last = wait(u64::from(u32::MAX), [20, 30, 30], 5);
         last.functions = [Some(FrameId(100)), None];
-        waits.take(&last, |probe| probes.contains_key(&probe), |_| 0);
+        waits.take(&last, |probe| probe == PROBE, |_| 0);
         lost.forgotten = MAX_OPEN as u64;
         assert_eq!(waits.lost(), lost);
         // What earlier calls did is not known any more.
-        assert_eq!(waits.of_call((2, 5), [29, 40]), None);
-        assert!(waits.of_call((2, 5), [30, 40]).is_some());
+        assert_eq!(waits.of_call(call(2, 5), [29, 40]), None);
+        assert!(waits.of_call(call(2, 5), [30, 40]).is_some());
     }
 }

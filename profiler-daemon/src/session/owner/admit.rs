@@ -163,8 +163,8 @@ impl Owner {
         for (name, reason) in &over {
             self.end_session(name, &Ending::other(reason));
         }
-        if is_any && let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
+        if is_any {
+            self.settle_sampler_or_warn();
         }
     }
 

@@ -103,8 +103,8 @@ impl Owner {
         }
         self.sessions.insert(name, session);
         // The programs may have been loaded anew since the tables were asked for.
-        if takes_stacks && let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
+        if takes_stacks {
+            self.settle_sampler_or_warn();
         }
         Ok(info)
     }

@@ -137,9 +137,7 @@ impl Owner {
             still_off,
             reply,
         });
-        if let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
-        }
+        self.settle_sampler_or_warn();
         steps.end("end_sampler_of_others");
     }
 
@@ -152,9 +150,7 @@ impl Owner {
             let detaching = self.detaching.remove(at);
             self.take_last(detaching);
             // Tables for its stacks were needed until now.
-            if let Err(error) = self.settle_sampler() {
-                tracing::warn!(%error, "the sampler could not be set");
-            }
+            self.settle_sampler_or_warn();
         }
         self.finish_over();
         if let Some(running) = &mut self.running

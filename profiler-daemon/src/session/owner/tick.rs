@@ -31,6 +31,13 @@ fn is_of_user(name: &SessionName) -> bool {
 }
 
 impl Owner {
+    /// As [`Self::settle_sampler`], where nobody has asked who could be told that it failed.
+    pub(super) fn settle_sampler_or_warn(&mut self) {
+        if let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+    }
+
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
     pub(super) fn settle_sampler(&mut self) -> Result<(), SessionError> {
         let Some(running) = &mut self.running else {
@@ -118,10 +125,8 @@ impl Owner {
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
         self.note_departed();
-        if self.is_sampler_due(now_ns)
-            && let Err(error) = self.settle_sampler()
-        {
-            tracing::warn!(%error, "the sampler could not be set");
+        if self.is_sampler_due(now_ns) {
+            self.settle_sampler_or_warn();
         }
         self.keep_to_budgets(now_ns);
         steps.end("processes_and_budgets");
@@ -300,8 +305,8 @@ impl Owner {
         if running.is_some_and(|running| running.admissions.may_be_too_many(now_ns)) {
             self.settle_admissions();
         }
-        if watchers_left && let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
+        if watchers_left {
+            self.settle_sampler_or_warn();
         }
         if self
             .running

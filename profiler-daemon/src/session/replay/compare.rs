@@ -90,7 +90,7 @@ pub fn picture(
     add_losses(&mut lost, flame.given_up());
     add_losses(&mut lost, flame_before.given_up());
     let nodes = compared.tree.nodes_after(NodeId::NONE);
-    let nodes = nodes.map(|(_, node)| (node.parent.0, node.frame.0, node.complete));
+    let nodes = nodes.map(|(_, node)| node);
     let mut ended = if after.ended == before.ended {
         after.ended
     } else {

@@ -27,7 +27,10 @@ use super::{
         division::{self, CountedStep as _},
         ending::Ending,
         error::{Reason, SessionError},
-        explain::{Constants, Feature, InWords, LostWaits, Noted, What, number},
+        explain::{
+            Constants, Feature, InWords, Judged, LostSamples, LostWaits, NotLookedAt, Noted, OpenCall, What,
+            number,
+        },
         picture::{Cost, ExplainPicture, FlameTimes, Losses},
         readings::Readings as _,
         records::{
@@ -219,7 +222,7 @@ struct Explaining {
     values: usize,
     round: u32,
     /// What calls that have not ended did.
-    open: HashMap<(u32, u32), Inside>,
+    open: HashMap<OpenCall, Inside>,
     forgotten: u64,
     /// Calls with more inside than is recorded, and those of which records were lost.
     beyond_limit: u64,
@@ -233,7 +236,7 @@ struct Explaining {
     /// All calls of the part, and those that are noted.
     calls: Histogram<u64>,
     recorded: Histogram<u64>,
-    left_out: Vec<(String, String)>,
+    left_out: Vec<NotLookedAt>,
     /// What is inside of the calls, and how many features were left out in the end.
     inside_feature: Option<usize>,
     forgotten_features: usize,
@@ -363,8 +366,10 @@ impl Explaining {
         }
         self.round = self.noted.study.begin(round);
         let mut leave_out = |what: &str, how: String| {
-            let reason = format!("not recorded: {how}");
-            self.left_out.push((what.to_owned(), reason));
+            self.left_out.push(NotLookedAt {
+                what: what.to_owned(),
+                reason: format!("not recorded: {how}"),
+            });
         };
         if self.values == 0 {
             leave_out("values", "record with --print".to_owned());
@@ -452,8 +457,8 @@ impl Explaining {
             // The calls that they were in are told by their number of records.
             self.open.clear();
         }
-        let parent = u32::try_from(parent).ok()?;
-        Some(self.open.entry((tid, parent)).or_default())
+        let number = u32::try_from(parent).ok()?;
+        Some(self.open.entry(OpenCall { tid, number }).or_default())
     }
 
     fn sample(&mut self, sample: &RecordedSample, frames: &[Frame]) {
@@ -493,11 +498,7 @@ impl Explaining {
         if !self.probes.contains(&end.probe) {
             return;
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "numbers of spans have 32 bits in frames"
-        )]
-        let call = (end.tid, end.sequence as u32);
+        let call = OpenCall::ending(end);
         let inside = self.open.remove(&call).unwrap_or_default();
         let waits = self.noted.waits.of_call(call, [end.start_ns, end.end_ns]);
         let samples = self.noted.samples.of_call(call, end.start_ns);
@@ -587,14 +588,14 @@ impl Explaining {
         if !gaps.ends && are_few_waits && !(gaps.hole && are_many) {
             if gaps.waits > 0 {
                 let what = format!("{} of all waits", gaps.waits);
-                self.left_out.push((what, FEW_LOST.to_owned()));
+                self.leave_out(what, FEW_LOST);
                 self.lost_waits_share = gaps.waits as f64 / smaller_side as f64;
             }
         } else {
             self.noted.study.forget_waits();
             let is_wait = |feature: &&Feature| feature.kind == Kind::Wait;
             self.forgotten_features += self.noted.features.iter().filter(is_wait).count();
-            self.left_out.push(("waits".to_owned(), LOST_IN_PART.to_owned()));
+            self.leave_out("waits".to_owned(), LOST_IN_PART);
         }
         let is_left_out = gaps.ends || gaps.hole || self.hits_left_out_until_ns > self.part.begin_ns;
         if let Some(feature) = self.inside_feature.filter(|_| are_many && is_left_out) {
@@ -602,9 +603,16 @@ impl Explaining {
             self.forgotten_features += 1;
             let what = self.noted.features.get(feature).map(|feature| &feature.what);
             if let Some(What::Place(place)) = what {
-                self.left_out.push((place.to_string(), LOST_IN_PART.to_owned()));
+                self.leave_out(place.to_string(), LOST_IN_PART);
             }
         }
+    }
+
+    fn leave_out(&mut self, what: String, reason: &str) {
+        self.left_out.push(NotLookedAt {
+            what,
+            reason: reason.to_owned(),
+        });
     }
 
     /// The number of slow calls, or of the others, whichever are fewer.
@@ -636,7 +644,10 @@ impl Explaining {
             forgotten,
             over_duration,
         } = self.noted.waits.lost();
-        let [samples_forgotten, stacks_full] = self.noted.samples.lost();
+        let LostSamples {
+            forgotten: samples_forgotten,
+            stacks_full,
+        } = self.noted.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside.max(self.forgotten)),
@@ -664,7 +675,7 @@ impl Explaining {
                 name => demangle(name.as_bytes()),
             })
             .collect();
-        let (findings, judged) = noted.findings(frames, &own, is_slow);
+        let Judged { findings, judged } = noted.findings(frames, &own, is_slow);
         let in_words = InWords {
             scope: &self.scope,
             frames,
@@ -682,8 +693,7 @@ impl Explaining {
             finding.difference.high = (finding.difference.high + self.lost_waits_share).min(1.0);
         }
         if !self.waits_are_told {
-            let how = "not recorded: record with --waits".to_owned();
-            self.left_out.push(("who ended waits".to_owned(), how));
+            self.leave_out("who ended waits".to_owned(), "not recorded: record with --waits");
         }
         ExplainPicture {
             scope: self.scope.to_string().into(),

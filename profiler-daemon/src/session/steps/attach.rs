@@ -91,7 +91,12 @@ impl Steps {
 }
 
 /// A file offset in a process's file.
-type At<'p> = (u32, &'p Path, u64);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct At<'p> {
+    pid: u32,
+    path: &'p Path,
+    offset: u64,
+}
 
 /// Where lines and calls read values or stacks.
 fn read_places(prepared: &[PreparedStep]) -> HashSet<At<'_>> {
@@ -104,11 +109,19 @@ fn read_places(prepared: &[PreparedStep]) -> HashSet<At<'_>> {
         for file in calls {
             let reads = |span: &&PreparedSpan| span.spec.look.as_ref().is_some_and(LookSpec::reads);
             let sites = file.sites.iter().filter(reads);
-            found.extend(sites.map(|span| (file.pid, file.path.as_path(), span.spec.entry_offset)));
+            found.extend(sites.map(|span| At {
+                pid: file.pid,
+                path: &file.path,
+                offset: span.spec.entry_offset,
+            }));
         }
         for file in &step.lines {
             let lines = file.lines.iter().filter(|line| line.spec.look.reads());
-            found.extend(lines.map(|line| (file.pid, file.path.as_path(), line.spec.offset)));
+            found.extend(lines.map(|line| At {
+                pid: file.pid,
+                path: &file.path,
+                offset: line.spec.offset,
+            }));
         }
     }
     found
@@ -147,7 +160,12 @@ fn attach_ends(
             if let Some(look) = &mut spec.look {
                 look.records = records;
             }
-            if read.contains(&(*pid, path.as_path(), spec.entry_offset)) {
+            let at = At {
+                pid: *pid,
+                path,
+                offset: spec.entry_offset,
+            };
+            if read.contains(&at) {
                 spec.entry_action = Action::LEAVE;
             }
             spans.push(AttachedSpan {

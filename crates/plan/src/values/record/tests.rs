@@ -167,8 +167,12 @@ fn arguments_of_system_calls_are_in_registers() {
 
 #[test]
 fn parameters_of_functions_are_in_registers() {
-    let parameter =
-        |name: &str, type_name: &str, size, signed| (name.to_owned(), type_name.to_owned(), size, signed);
+    let parameter = |name: &str, type_name: &str, size, signed| Parameter {
+        name: name.to_owned(),
+        type_name: type_name.to_owned(),
+        size,
+        signed,
+    };
     let known = vec![
         parameter("file", "struct file *", 8, false),
         parameter("whence", "int", 4, true),

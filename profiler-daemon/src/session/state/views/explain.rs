@@ -15,7 +15,8 @@ use crate::{
         command::{Caller, Handle},
         division::{divided, predicates},
         error::{Reason, SessionError},
-        explain::{self, PreparedExplain},
+        explain::{self, Judged, NotLookedAt, PreparedExplain},
+        functions::key,
         picture::{ExplainPicture, FlameTimes, Losses},
         replay::Player,
         sampling::Sampling,
@@ -115,7 +116,7 @@ impl Session {
     ) -> Result<(), KernelError> {
         if let (Some(prepared), Some(last)) = (prepared, self.steps.last()) {
             let functions = last.functions.iter().flat_map(|function| {
-                let key = (function.info.module.clone(), function.info.address);
+                let key = key(&function.info);
                 function.probes().map(move |probe| (probe, key.clone()))
             });
             self.explain = Some(explain::Explain::begin(
@@ -190,14 +191,14 @@ impl Session {
         let own: Vec<String> = functions
             .map(|function| demangle(function.info.linkage_name.as_bytes()))
             .collect();
-        let (findings, judged) =
+        let Judged { findings, judged } =
             explain.findings(engine, &self.scope, frames, &own, ended.is_some(), is_slow);
         let mut left_out = explain.left_out().to_vec();
         if !explain.knows_waits() {
-            left_out.push((
-                "waits and frames".to_owned(),
-                "the target is not sampled".to_owned(),
-            ));
+            left_out.push(NotLookedAt {
+                what: "waits and frames".to_owned(),
+                reason: "the target is not sampled".to_owned(),
+            });
         }
         Some(ExplainPicture {
             scope: Arc::clone(&self.scope_text),
