@@ -14,14 +14,34 @@ const DOMAIN: &str = "profiler.v1";
 /// How long a client should wait before it asks again for what a limit refused.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Bytes of an error's message, and of that with all of its details: names of templates may have thousands. They travel in headers, of which
+/// clients take 16 KiB, and become longer there: else all that a client learned would be that the connection broke.
+const MAX_MESSAGE_BYTES: usize = 2048;
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Text of so many bytes at most; one that is cut off says so.
+fn cut(text: &mut String, most: usize) {
+    const MARK: &str = "…";
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most.saturating_sub(MARK.len())));
+        text.push_str(MARK);
+    }
+}
+
 impl From<SessionError> for Status {
-    fn from(error: SessionError) -> Self {
+    fn from(mut error: SessionError) -> Self {
         let (code, reason) = describe(error.reason);
+        cut(&mut error.message, MAX_MESSAGE_BYTES);
+        let mut left = MAX_TEXT_BYTES.saturating_sub(error.message.len());
         let told = error.metadata.iter();
-        let mut metadata: HashMap<String, String> = told
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect();
-        metadata.extend(error.ended.iter().flat_map(told_of_end));
+        let told = told.map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let told = told.chain(error.ended.iter().flat_map(told_of_end));
+        let metadata = told.map(|(name, mut value)| {
+            cut(&mut value, left);
+            left = left.saturating_sub(value.len());
+            (name, value)
+        });
+        let metadata: HashMap<String, String> = metadata.collect();
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
         match error.reason {
             Reason::CapabilityMissing => {
@@ -121,6 +141,23 @@ mod tests {
                 ("end_signal".to_owned(), "9".to_owned()),
             ])
         );
+    }
+
+    #[test]
+    fn an_error_of_long_names_fits_into_headers() {
+        let name = "Γράφος<std::vector<long>>::add, ".repeat(200);
+        let error = SessionError::new(Reason::SessionOverBudget, format!("`{name}` was taken off"));
+        let error = error.with("end_reason", name.clone()).with("nearest", name);
+        let headers = Status::from(error).into_http::<()>().into_parts().0.headers;
+        let bytes: usize = headers
+            .iter()
+            .map(|(key, value)| key.as_str().len() + value.len())
+            .sum();
+        assert!(bytes < 16 << 10, "{bytes}");
+        let short = Status::from(SessionError::new(Reason::Kernel, "no"))
+            .message()
+            .to_owned();
+        assert_eq!(short, "no");
     }
 
     #[test]
