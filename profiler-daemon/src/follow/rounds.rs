@@ -12,7 +12,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// How long nothing is due while no process is followed.
-const NOBODY: Duration = Duration::from_secs(3600);
+const NOBODY: Duration = Duration::from_hours(1);
 
 /// The processes that are followed.
 #[derive(Default)]

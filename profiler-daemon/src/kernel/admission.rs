@@ -150,24 +150,22 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses.
     pub fn counted_of(&self, pids: &[u32]) -> Result<BTreeMap<u32, AdmissionCounts>, KernelError> {
-        let data = match self.ebpf.map(MAP) {
-            Some(Map::HashMap(data)) => data,
-            _ => return Err(KernelError::Missing(MAP)),
-        };
-        if pids.len() > FEW {
+        let map = self.ebpf.map(MAP).ok_or(KernelError::Missing(MAP))?;
+        if pids.len() > FEW
+            && let Map::HashMap(data) = map
+        {
             match syscall::elements(data.fd().as_fd()) {
                 Ok(elements) => {
                     let all: BTreeMap<u32, Words> = elements
                         .iter()
                         .map(|element| (element.pid, element.words))
                         .collect();
-                    let known = pids.iter().filter_map(|pid| Some((*pid, all.get(pid)?)));
-                    return Ok(known.map(|(pid, words)| (pid, counts(words))).collect());
+                    let known = pids.iter().filter_map(|pid| Some((*pid, counts(all.get(pid)?))));
+                    return Ok(known.collect());
                 }
                 Err(error) => tracing::debug!(%error, "processes are asked for one by one"),
             }
         }
-        let map = self.ebpf.map(MAP).ok_or(KernelError::Missing(MAP))?;
         let admissions: HashMap<&MapData, u32, Words> = map.try_into()?;
         let mut known = BTreeMap::new();
         for pid in pids {

@@ -122,14 +122,23 @@ impl Attendance {
     }
 }
 
+/// What is known of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// It runs its own program.
+    There,
+    /// At the last look it ran another, which is not told yet.
+    Doubted,
+    /// It runs another, which was told.
+    Elsewhere,
+    /// It has ended.
+    Ended,
+}
+
 /// A process that is watched.
 struct Member {
     process: Arc<Process>,
-    /// As it was told last.
-    is_there: bool,
-    /// At the last look it ran another program, which is not told yet.
-    is_doubted: bool,
-    has_ended: bool,
+    place: Place,
     /// The kernel tells of its end.
     is_waited_for: bool,
 }
@@ -138,39 +147,42 @@ impl Member {
     fn of(process: &Arc<Process>) -> Self {
         Self {
             process: Arc::clone(process),
-            is_there: true,
-            is_doubted: false,
-            has_ended: false,
+            place: Place::There,
             is_waited_for: false,
         }
     }
 
+    /// As it was told last.
+    fn is_there(&self) -> bool {
+        matches!(self.place, Place::There | Place::Doubted)
+    }
+
     /// Looks what has become of it; whether that is news.
     fn look(&mut self) -> bool {
-        if self.has_ended {
+        if self.place == Place::Ended {
             return false;
         }
         // Where the kernel tells of its end, it is asked once that was told.
         if !self.is_waited_for && !self.process.is_alive() {
-            return self.end();
+            return self.put(Place::Ended);
         }
         self.note_program(self.process.runs_another_file())
     }
 
     /// Notes whether it runs another program; whether that is news.
     fn note_program(&mut self, is_another: bool) -> bool {
-        let was_doubted = std::mem::replace(&mut self.is_doubted, is_another && self.is_there);
-        let was_there = self.is_there;
-        if !is_another || was_doubted {
-            (self.is_there, self.is_doubted) = (!is_another, false);
-        }
-        self.is_there != was_there
+        self.put(match (self.place, is_another) {
+            (_, false) => Place::There,
+            (Place::There, true) => Place::Doubted,
+            (_, true) => Place::Elsewhere,
+        })
     }
 
-    /// Notes that it has ended; whether that is news.
-    fn end(&mut self) -> bool {
-        self.has_ended = true;
-        std::mem::replace(&mut self.is_there, false)
+    /// Notes what is known of it now; whether that is news.
+    fn put(&mut self, place: Place) -> bool {
+        let was_there = self.is_there();
+        self.place = place;
+        self.is_there() != was_there
     }
 }
 
@@ -189,10 +201,10 @@ impl Group {
             if member.look()
                 && let Some(news) = &news
             {
-                news.tell(member.process.pid(), member.is_there);
+                news.tell(member.process.pid(), member.is_there());
             }
         }
-        let is_any_doubted = self.members.iter().any(|member| member.is_doubted);
+        let is_any_doubted = self.members.iter().any(|member| member.place == Place::Doubted);
         let pause = if is_any_doubted {
             DOUBT
         } else {
@@ -306,7 +318,7 @@ impl Watch {
         // It is told once.
         let _ = epoll::delete(&self.ends, &*member.process);
         member.is_waited_for = false;
-        if member.end()
+        if member.put(Place::Ended)
             && let Some(news) = group.news.upgrade()
         {
             news.tell(member.process.pid(), false);
@@ -345,7 +357,7 @@ mod tests {
 
     /// Waits for news.
     fn next(seen: &Seen) -> BTreeMap<u32, bool> {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         loop {
             let news = seen.take();
             if !news.is_empty() {
@@ -390,7 +402,7 @@ mod tests {
         let seen = attendance.watch(std::slice::from_ref(&process));
         let others = attendance.watch(std::slice::from_ref(&process));
         drop(seen);
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         while Arc::strong_count(&process) > 2 {
             assert!(Instant::now() < until, "it is held");
             std::thread::yield_now();
@@ -410,7 +422,7 @@ mod tests {
         let child = shell();
         let mut member = Member::of(&open(&child));
         let told =
-            |member: &mut Member, is_another| member.note_program(is_another).then_some(member.is_there);
+            |member: &mut Member, is_another| member.note_program(is_another).then_some(member.is_there());
         for (is_another, expected) in [
             (false, None),
             (true, None),
@@ -426,7 +438,7 @@ mod tests {
         let mut child = child;
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(member.look() && !member.is_there && !member.look());
+        assert!(member.look() && !member.is_there() && !member.look());
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
         let [child, others @ ..] = &mut children;
         child.kill().unwrap();
         child.wait().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         let left = loop {
             let left = processes.take_left();
             if !left.is_empty() {
