@@ -326,6 +326,23 @@ mod tests {
     }
 
     #[test]
+    fn without_probes_nobody_asks_for_the_cpu_time_and_those_that_come_are_held_to_the_budget() {
+        let mut budget = Budget::new(0.03);
+        budget.expect_new(0);
+        for tick in 0..20 {
+            assert_eq!(budget.look(tick * 50 * MS, &[], || panic!("it is asked")), None);
+        }
+        budget.expect_new(1000 * MS);
+        let mut excess = None;
+        for tick in 0..20_u64 {
+            let (now_ns, hits) = ((1000 + tick * 50) * MS, tick * 50_000);
+            let cpu_ns = Some(tick * 50 * MS);
+            excess = excess.or(budget.look(now_ns, &probed(&[hits], 1000), || cpu_ns));
+        }
+        assert!(excess.is_some());
+    }
+
+    #[test]
     fn what_stacks_take_is_a_cost_and_no_call() {
         let mut budget = Budget::new(0.03);
         let probed = |allocations, stacks_ns| {
