@@ -7,6 +7,7 @@ use gimli::{DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Section
 
 use super::{
     dwarf::{each, global, is_of_type, reference, unit_of},
+    left::Left,
     outline::without_arguments,
 };
 
@@ -18,8 +19,11 @@ const ASYNC_FUNCTION: &[u8] = b"{async_fn_env#";
 /// Entries from a function to the one that says what it returns, and on to the one that has its name.
 const MAX_STEPS: usize = 8;
 
-/// Functions whose entries are kept; of others it is not said.
-const MAX_FUNCTIONS: usize = 1 << 22;
+/// Entries that are kept of a file, of functions and of futures; of others it is not said.
+const MAX_ENTRIES: usize = 1 << 22;
+
+/// Entries that lie in one another; rustc's are less deep.
+const MAX_DEPTH: usize = 1024;
 
 /// What the units that were read say of functions and futures, by the offsets of their entries.
 #[derive(Default)]
@@ -102,12 +106,13 @@ impl<'a> Futures<'a> {
 
     /// Reads units once more.
     fn read(&mut self, dwarf: &Dwarf<Slice<'a>>, headers: &[UnitHeader<Slice<'a>>], units: Vec<usize>) {
+        let room = Left::new(MAX_ENTRIES.saturating_sub(self.functions.len() + self.within.len()));
         let parts = each(&units, Self::default, |part, &number| {
             if let Some(header) = headers.get(number).filter(|header| !is_of_type(header))
                 && let Ok(unit) = dwarf.unit(*header)
             {
                 // What is behind damage cannot be found.
-                let _ = part.note(dwarf, &unit);
+                let _ = part.note(dwarf, &unit, &room);
             }
         });
         for part in parts {
@@ -118,18 +123,19 @@ impl<'a> Futures<'a> {
     }
 
     /// Takes what a unit of Rust says.
-    fn note(&mut self, dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> gimli::Result<()> {
+    fn note(&mut self, dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>, room: &Left) -> gimli::Result<()> {
         let mut entries = unit.entries();
         // The names of the entries that the next one is in.
         let mut outer: Vec<Option<&'a [u8]>> = Vec::new();
         while let Some(entry) = entries.next_dfs()? {
             outer.truncate(usize::try_from(entry.depth()).unwrap_or(0));
-            if outer.is_empty() && !is_rust(entry) {
+            let is_of_others = outer.is_empty() && !is_rust(entry);
+            if is_of_others || outer.len() >= MAX_DEPTH {
                 return Ok(());
             }
             let name = named(dwarf, unit, entry);
             if let Some(at) = global(unit, entry) {
-                self.note_entry(at, entry, unit, (name, outer.last().copied().flatten()));
+                self.note_entry(at, entry, unit, (name, outer.last().copied().flatten()), room);
             }
             outer.push(name);
         }
@@ -142,6 +148,7 @@ impl<'a> Futures<'a> {
         entry: &DebuggingInformationEntry<Slice<'a>>,
         unit: &Unit<Slice<'a>>,
         (name, within): (Option<&'a [u8]>, Option<&'a [u8]>),
+        room: &Left,
     ) {
         let refers = |attribute| reference(unit, entry.attr_value(attribute)?);
         match entry.tag() {
@@ -153,11 +160,11 @@ impl<'a> Futures<'a> {
                     described_by: described_by.or_else(|| refers(gimli::DW_AT_specification)),
                 };
                 let says_more = function.returned.is_some() || function.described_by.is_some();
-                if says_more && self.functions.len() < MAX_FUNCTIONS {
+                if says_more && room.take(1) {
                     self.functions.insert(at, function);
                 }
             }
-            _ if name.is_some_and(|name| name.starts_with(ASYNC_FUNCTION)) => {
+            _ if name.is_some_and(|name| name.starts_with(ASYNC_FUNCTION)) && room.take(1) => {
                 self.within.extend(within.map(|within| (at, within)));
             }
             _ => {}

@@ -10,13 +10,15 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use object::Object as _;
 use profiler_debug_files::Elf;
 
+use super::root;
+
 /// Instructions that are followed. The first functions of a libc are shorter.
 const MAX_INSTRUCTIONS: usize = 4096;
 
 /// Bits of addresses and registers.
 const BITNESS: u32 = 64;
 
-/// The calls by the addresses of their last bytes, in the file's numbering; of a file that is no program, none.
+/// The calls by the addresses of their last bytes, in the file's numbering; none of a file without an entry point.
 pub(super) fn first_calls(elf: &Elf) -> HashSet<u64> {
     let entry = elf.parse().map_or(0, |parsed| parsed.entry());
     let mut walk = Walk::default();
@@ -41,7 +43,7 @@ impl Walk {
         let called = decoded(elf, entry)
             .take_while(|instruction| !is_end(instruction))
             .take(MAX_INSTRUCTIONS)
-            .find(|instruction| instruction.flow_control() == FlowControl::Call);
+            .find(Instruction::is_call_near);
         self.ahead.extend(called.map(|call| call.near_branch_target()));
         while let Some(from) = self.ahead.pop() {
             self.follow(elf, from);
@@ -52,16 +54,18 @@ impl Walk {
     fn follow(&mut self, elf: &Elf, from: u64) {
         // Addresses in registers, as far as the code says them.
         let mut known: HashMap<Register, u64> = HashMap::new();
+        // The call before, by its last byte.
+        let mut before = None;
         for instruction in decoded(elf, from) {
             if self.seen.len() >= MAX_INSTRUCTIONS || !self.seen.insert(instruction.ip()) {
                 return;
             }
             match instruction.flow_control() {
                 FlowControl::Next if instruction.mnemonic() == Mnemonic::Lea => {
-                    if instruction.is_ip_rel_memory_operand() {
+                    if instruction.is_ip_rel_memory_operand() && instruction.op0_register().is_gpr64() {
                         known.insert(instruction.op0_register(), instruction.ip_rel_memory_address());
                     } else {
-                        known.remove(&instruction.op0_register());
+                        known.remove(&instruction.op0_register().full_register());
                     }
                 }
                 FlowControl::Next => {
@@ -70,7 +74,15 @@ impl Walk {
                     }
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    self.calls.insert(instruction.next_ip().wrapping_sub(1));
+                    let call = instruction.next_ip().wrapping_sub(1);
+                    self.calls.insert(call);
+                    // `exit(main())` does not return, and what lies behind it is other code.
+                    let takes_result =
+                        |before| root::result_goes_to(elf, before) == direct_target(&instruction);
+                    if instruction.is_call_near() && before.is_some_and(takes_result) {
+                        return;
+                    }
+                    before = Some(call);
                     // It may have changed any of them.
                     known.clear();
                 }
@@ -83,6 +95,13 @@ impl Walk {
             }
         }
     }
+}
+
+/// Where a direct call goes.
+fn direct_target(instruction: &Instruction) -> Option<u64> {
+    instruction
+        .is_call_near()
+        .then(|| instruction.near_branch_target())
 }
 
 /// Instructions from an address on.

@@ -7,7 +7,7 @@ use std::{
         Arc,
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{follower::Follower, rounds::Rounds};
@@ -37,20 +37,26 @@ enum Act {
 /// until there is nothing left of the other.
 fn follow(inbox: &Receiver<Job>, answers: &Sender<u32>, mut act: impl FnMut(Act)) {
     let mut rounds = Rounds::default();
+    // Each process is among them once, as it is not asked about again before that is answered.
     let mut asked = VecDeque::new();
+    let mut is_any_due = false;
     loop {
-        if asked.is_empty() {
-            match inbox.recv_timeout(rounds.pause(Instant::now())) {
-                Ok(Job::Look(pids)) => asked.extend(pids),
-                Ok(Job::Forget(pids)) => {
-                    for pid in pids {
-                        rounds.forget(pid);
-                        act(Act::Forget(pid));
-                    }
+        let pause = if asked.is_empty() && !is_any_due {
+            rounds.pause(Instant::now())
+        } else {
+            Duration::ZERO
+        };
+        match inbox.recv_timeout(pause) {
+            Ok(Job::Look(pids)) => asked.extend(pids),
+            Ok(Job::Forget(pids)) => {
+                asked.retain(|pid| !pids.contains(pid));
+                for pid in pids {
+                    rounds.forget(pid);
+                    act(Act::Forget(pid));
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
             }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
         if let Some(pid) = asked.pop_front() {
             act(Act::Look(pid));
@@ -58,7 +64,9 @@ fn follow(inbox: &Receiver<Job>, answers: &Sender<u32>, mut act: impl FnMut(Act)
             // Nobody may be left to hear of it. No more answers wait than processes were asked for.
             let _ = answers.send(pid);
         }
-        if let Some(pid) = rounds.next(Instant::now()) {
+        let due = rounds.take_due(Instant::now());
+        is_any_due = due.is_some();
+        if let Some(pid) = due {
             act(Act::Look(pid));
             // However long that took: the others are due before it.
             rounds.note(pid, Instant::now());
@@ -71,6 +79,8 @@ fn follow(inbox: &Receiver<Job>, answers: &Sender<u32>, mut act: impl FnMut(Act)
 struct Followed {
     looked_ns: u64,
     ready: bool,
+    /// The thread was asked to look, and has not answered.
+    is_asked: bool,
 }
 
 /// The way to the thread and back.
@@ -142,7 +152,9 @@ impl Following {
 
     /// A sample met code that no table covers.
     pub fn new_code(&mut self, pid: u32, now_ns: u64) {
-        let is_due = |process: &Followed| now_ns.saturating_sub(process.looked_ns) >= LOOK_EVERY_NS;
+        let is_due = |process: &Followed| {
+            !process.is_asked && now_ns.saturating_sub(process.looked_ns) >= LOOK_EVERY_NS
+        };
         if self.processes.get(&pid).is_some_and(is_due) {
             self.look(vec![pid], now_ns);
         }
@@ -155,7 +167,7 @@ impl Following {
             if let Some(process) = self.processes.get_mut(&pid) {
                 news |= !process.ready;
                 self.awaited -= usize::from(!process.ready);
-                process.ready = true;
+                (process.ready, process.is_asked) = (true, false);
             }
         }
         news
@@ -169,15 +181,19 @@ impl Following {
             let before = self.processes.get(&pid);
             self.awaited += usize::from(before.is_none());
             let ready = before.is_some_and(|process| process.ready);
-            let looked_ns = now_ns;
-            self.processes.insert(pid, Followed { looked_ns, ready });
+            let followed = Followed {
+                looked_ns: now_ns,
+                ready,
+                is_asked: true,
+            };
+            self.processes.insert(pid, followed);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::thread;
 
     use super::*;
 
@@ -208,10 +224,8 @@ mod tests {
         until(Act::Look(1));
         jobs.send(Job::Look(vec![3])).unwrap();
         assert_eq!(answers.recv_timeout(Duration::from_mins(1)), Ok(3));
-        // Somebody asks all the while, and the others have their turns.
-        for _ in 0..MAX_JOBS {
-            jobs.send(Job::Look(vec![4])).unwrap();
-        }
+        // Much is asked for, and the others have their turns.
+        jobs.send(Job::Look((4..1000).collect())).unwrap();
         for pid in [1, 2, 3] {
             until(Act::Look(pid));
         }

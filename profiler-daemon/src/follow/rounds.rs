@@ -50,11 +50,11 @@ impl Rounds {
         next.map_or(NOBODY, |turn| turn.due.saturating_duration_since(now))
     }
 
-    /// A process that is due, which is looked at now.
-    pub fn next(&mut self, now: Instant) -> Option<u32> {
+    /// A process that is due: it is looked at now, and noted then.
+    pub fn take_due(&mut self, now: Instant) -> Option<u32> {
         let turn = self.turns.first().filter(|turn| turn.due <= now + TOGETHER)?;
         let pid = turn.pid;
-        self.note(pid, now);
+        self.forget(pid);
         Some(pid)
     }
 }
@@ -65,7 +65,12 @@ mod tests {
 
     /// Those that are due at a time.
     fn due(rounds: &mut Rounds, now: Instant) -> Vec<u32> {
-        std::iter::from_fn(|| rounds.next(now)).collect()
+        let due = std::iter::from_fn(|| rounds.take_due(now));
+        let due: Vec<u32> = due.collect();
+        for pid in &due {
+            rounds.note(*pid, now);
+        }
+        due
     }
 
     #[test]

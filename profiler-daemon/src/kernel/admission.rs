@@ -163,24 +163,31 @@ impl Engine {
     /// Lets the programs look at processes no more, whose children they count on.
     ///
     /// # Errors
-    /// Where the kernel refuses one; the others are not looked at any more then.
+    /// Where the kernel refuses.
     pub fn shut(&mut self, pids: &[u32]) -> Result<(), KernelError> {
         if pids.is_empty() {
             return Ok(());
         }
         let mut admissions = admissions(&mut self.ebpf)?;
-        let mut shut = Ok(());
+        let mut open = Vec::new();
         for pid in pids {
-            let closed = match admissions.get(pid, 0) {
-                Ok(mut known) => {
-                    known[FLAGS] = 0;
-                    admissions.insert(pid, known, 0)
-                }
-                Err(error) => Err(error),
-            };
-            match closed {
-                Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(error) => shut = Err(error.into()),
+            match admissions.get(pid, 0) {
+                Ok(known) if known[FLAGS] == 0 => {}
+                Ok(known) => open.push((*pid, known)),
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let mut shut = Ok(());
+        for (pid, mut known) in open {
+            known[FLAGS] = 0;
+            if let Err(error) = admissions.insert(pid, known, 0) {
+                // Then its children are counted no more.
+                let _ = admissions.remove(&pid);
+                shut = Err(error.into());
             }
         }
         self.forget_remembered()?;

@@ -19,6 +19,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_MESSAGE_BYTES: usize = 2048;
 const MAX_TEXT_BYTES: usize = 4096;
 
+/// Shorter details are never cut off: a number that is cut off would be another.
+const SHORT_BYTES: usize = 64;
+
 /// Text of so many bytes at most; one that is cut off says so.
 fn cut(text: &mut String, most: usize) {
     const MARK: &str = "…";
@@ -37,7 +40,9 @@ impl From<SessionError> for Status {
         let told = told.map(|(name, value)| ((*name).to_owned(), value.clone()));
         let told = told.chain(error.ended.iter().flat_map(told_of_end));
         let metadata = told.map(|(name, mut value)| {
-            cut(&mut value, left);
+            if value.len() > SHORT_BYTES {
+                cut(&mut value, left);
+            }
             left = left.saturating_sub(value.len());
             (name, value)
         });

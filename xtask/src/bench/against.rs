@@ -116,6 +116,9 @@ fn by_turns<'name>(
         };
         for build in order {
             for (row, ns) in rows.iter_mut().zip(measure(build)?) {
+                if !ns.is_finite() || ns <= 0.0 {
+                    return Err(Error::told(format!("`{}` was measured as {ns} ns", row.what)));
+                }
                 row.ns.of(build).push(ns);
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use profiler_common::admission::ProcessState;
 use profiler_target::{Process, Standing, TargetError};
 
-use super::{Owner, over::Detaching};
+use super::{Owner, PREPARE_NS, over::Detaching};
 use crate::session::{
     admissions::Changed,
     authorize::authorize,
@@ -46,6 +46,8 @@ impl Owner {
         pids: &[u32],
     ) -> Result<Vec<ChildrenCount>, SessionError> {
         let running = self.running()?;
+        // Until they are counted once more.
+        running.keep(monotonic_ns() + PREPARE_NS);
         let counted = running
             .admissions
             .count_children(&mut running.engine, caller, pids, monotonic_ns());

@@ -120,8 +120,9 @@ impl Owner {
         // Those that have ended hold what they had until they are over.
         let ended = self.detaching.iter().map(Detaching::session);
         let ended = ended.chain(self.over.iter().map(Over::session));
-        let others = self.sessions.values().chain(ended);
+        let others = self.sessions.values();
         let others = others.filter(|session| Some(&session.name) != instead_of);
+        let others = others.chain(ended);
         let held = others.map(|session| (session.owner(), session.held()));
         quotas.admit(owner, held, more)
     }

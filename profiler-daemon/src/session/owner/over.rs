@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Its probes go at once, but the kernel takes its time to close their links. What it has recorded until then goes to the thread that
-//! names stacks, which may be reading a large file, or have much to name of others. Nobody else waits for either, and who asked for the
-//! end only for the links.
+//! names stacks, which may be reading a large file, or have much to name of others. Nobody else waits for either, and root, who asked for
+//! the end, only for the links.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{Owner, Steps};
 use crate::{
@@ -85,7 +85,7 @@ impl Owner {
         self.end_session_and_answer(name, ending, None);
     }
 
-    /// The same, and answers when it is over.
+    /// The same, and answers when its probes are off the target; a user when it holds nothing any more, either.
     pub(super) fn end_session_and_answer(
         &mut self,
         name: &SessionName,
@@ -207,7 +207,10 @@ impl Owner {
         self.want_records(&[&session]);
         let Some(running) = &mut self.running else { return };
         session.read(&running.engine, now_ns);
-        let reply = match (reply, session.detached(&running.engine)) {
+        // A user may have few, and can make another once this one holds nothing any more.
+        let is_of_root = session.owner().is_root();
+        let detached = is_of_root.then(|| session.detached(&running.engine)).flatten();
+        let reply = match (reply, detached) {
             (Some(reply), Some(detached)) => {
                 running.answer_when_left(detached, reply, ());
                 None
@@ -344,7 +347,14 @@ impl Owner {
             dropped = running.symbols.dropped_at_end();
         }
         session.publish(&running.engine, &running.frames, dropped, now_ns, Some(&ending));
-        running.symbols.forget(session.pids());
+        // A session that was made meanwhile has met its processes: they may have ended since.
+        let others = self.sessions.values();
+        let others = others.chain(self.detaching.iter().map(Detaching::session));
+        let others = others.chain(self.over.iter().map(Over::session));
+        let looked_at: HashSet<u32> = others.flat_map(Session::pids).collect();
+        let mut unseen = session.pids();
+        unseen.retain(|pid| !looked_at.contains(pid));
+        running.symbols.forget(unseen);
         let detached = session.detach(&mut running.engine);
         tracing::info!(target: "audit", session = %session.name, reason = %ending, "detached");
         if let Some(reply) = reply {
