@@ -43,12 +43,12 @@ const CHILDREN: usize = ENDED_BY + 1;
 /// More processes than these are read together: a call for each takes longer than one that goes through the whole map.
 const FEW: usize = 32;
 
-/// What the programs have counted of a process that they may look at.
+/// What the programs have counted of a process that they may look at, or whose children they count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdmissionCounts {
     /// Times that a program was at a thread of it which was not as it was admitted, since that was.
     pub refusals: u64,
-    /// Processes that it has begun with a copy of its memory, since it was first admitted.
+    /// Processes that it has begun with a copy of its memory, since these were first counted.
     pub children: u64,
 }
 
@@ -202,7 +202,7 @@ impl Engine {
         Ok(changes.set(0, now, 0)?)
     }
 
-    /// What the programs have counted of processes, by their numbers; of one that they may not look at, nothing.
+    /// What the programs have counted of processes, by their numbers; of one that is not known to them, nothing.
     ///
     /// # Errors
     /// Where the kernel refuses.

@@ -28,10 +28,10 @@ use crate::kernel::{Engine, KernelError};
 /// Meanwhile the programs see nothing of it.
 const DOUBT_NS: u64 = 500_000_000;
 
-/// So often it is looked which processes somebody looks at, also where that has not changed.
+/// Time between looks at which processes somebody looks at, where nothing says that this has changed.
 const ADMISSIONS_AGAIN_NS: u64 = 10_000_000_000;
 
-/// How long the children of a process are counted that nobody looks at, and that was not asked about again: it is about to be probed.
+/// How long the children of a process are counted after somebody last asked for that, who is about to probe it.
 const COUNTED_FOR_NS: u64 = 10_000_000_000;
 
 /// Processes whose children are counted before they are probed.

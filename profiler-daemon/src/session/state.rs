@@ -332,7 +332,7 @@ impl Session {
         self.steps.attachments()
     }
 
-    /// What it has detached by now that may still be on the target, where nothing else of it is; `None` where something is until
+    /// What may still be on the target once its links are closed: what was detached while it ran. `None` where more stays there until
     /// [`Self::detach`].
     pub fn detached(&self, engine: &Engine) -> Option<Detached> {
         let is_all = self.is_settled() && self.allocations.is_empty() && self.calls.is_none();
