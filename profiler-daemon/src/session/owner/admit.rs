@@ -47,7 +47,8 @@ impl Owner {
     ) -> Result<Vec<ChildrenCount>, SessionError> {
         let running = self.running()?;
         // Until they are counted once more.
-        running.keep(monotonic_ns() + PREPARE_NS);
+        let until_ns = monotonic_ns() + PREPARE_NS;
+        running.keep_until_ns = running.keep_until_ns.max(until_ns);
         let counted = running
             .admissions
             .count_children(&mut running.engine, caller, pids, monotonic_ns());
