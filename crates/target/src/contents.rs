@@ -67,8 +67,10 @@ impl FileKey {
         else {
             return true;
         };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        changed.elapsed().is_ok_and(|elapsed| elapsed >= age)
+        // One that is later than there can be is not old.
+        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds));
+        let elapsed = changed.and_then(|changed| changed.elapsed().ok());
+        elapsed.is_some_and(|elapsed| elapsed >= age)
     }
 
     /// Of a file as it is now.

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Mode, OFlags};
+
 /// Most executable mappings that are kept of one process; the kernel's own limit is this by default.
 pub const MAPPINGS_MAX: usize = 65_536;
 
@@ -169,7 +171,7 @@ impl Mapping {
         // This one leads to the file itself, whatever became of its name, but takes a capability
         // (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN).
         let direct = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end));
-        let refused = match File::open(&direct) {
+        let refused = match open_at_once(&direct) {
             Ok(file) if file.metadata()?.is_file() => return Ok((file, direct)),
             Ok(_) => io::Error::from(io::ErrorKind::InvalidInput),
             Err(error) => error,
@@ -184,13 +186,23 @@ impl Mapping {
         if !is_it(&fs::metadata(&named)?) {
             return Err(replaced(&named));
         }
-        let file = File::open(&named)?;
+        let file = open_at_once(&named)?;
         if is_it(&file.metadata()?) {
             Ok((file, named))
         } else {
             Err(replaced(&named))
         }
     }
+}
+
+/// Opens a file of a target's to be read. Whoever holds a lease on it is waited for by nobody (`F_SETLEASE` of fcntl(2)): that could be as
+/// long as they like, and others wait for who opens it.
+///
+/// # Errors
+/// Where it cannot be opened at once.
+pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
 fn replaced(path: &Path) -> io::Error {
@@ -365,9 +377,49 @@ pub fn modules(mappings: &[Mapping]) -> Vec<Module> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::executable_mappings;
+
+    /// Maps a file of its own as code, takes a lease on it, says so, and lets nobody have it.
+    const LEASEHOLDER: &str = "
+import fcntl, mmap, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(sys.argv[1], os.O_RDONLY)
+mapped = mmap.mmap(file, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+    #[test]
+    fn a_file_that_somebody_holds_a_lease_on_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leased");
+        fs::write(&path, [0_u8; 4096]).unwrap();
+        let mut python = Command::new("python3");
+        python.args(["-c", LEASEHOLDER]).arg(&path);
+        let holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut holder) = holder else {
+            println!("skipped: there is no python3");
+            return;
+        };
+        let mut said = String::new();
+        BufReader::new(holder.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
+        assert_eq!(said, "ready\n");
+        let pid = holder.id();
+        let mappings = executable_mappings(pid).unwrap();
+        let leased = mappings.iter().find(|mapping| mapping.path == path).unwrap();
+        let refused = leased.open(pid).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "{refused}");
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+    }
 
     /// The line as the kernel writes it.
     fn line(mapping: &Mapping) -> Vec<u8> {

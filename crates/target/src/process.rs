@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{self, Read as _},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -19,6 +19,7 @@ use rustix::{
 
 use super::{
     TargetError,
+    maps::open_at_once,
     standing::Standing,
     stat::{Stat, Status},
 };
@@ -238,7 +239,7 @@ fn read_image(pid: u32, stat: &Stat) -> Result<Image, TargetError> {
 /// another mount namespace, is the right one.
 fn check_machine(pid: u32) -> Result<(), TargetError> {
     let mut head = [0; 20];
-    File::open(proc(pid, "exe"))
+    open_at_once(&proc(pid, "exe"))
         .and_then(|mut file| file.read_exact(&mut head))
         .map_err(|error| TargetError::of(pid, "read the executable", error))?;
     let machine = u16::from_le_bytes([head[18], head[19]]);

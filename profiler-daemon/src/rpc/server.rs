@@ -33,8 +33,8 @@ use crate::session::{self, Handle, Reason, SessionError};
 /// Requests that one connection may have under way.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
 
-/// Bytes of a request for views: what it names waits while its client does not read.
-const MAX_VIEW_REQUEST_BYTES: usize = 64 << 10;
+/// Bytes of a request: what it names waits until all of it is there, or while its client does not read.
+const MAX_REQUEST_BYTES: usize = 64 << 10;
 
 /// Time between keepalive probes of a connection, and how long an answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -83,13 +83,22 @@ async fn router(handle: &Handle, watches: Watches, served: Served) -> Result<Rou
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .add_service(health)
         .add_service(InterceptedService::new(reflection, of_root))
-        .add_service(InfoServiceServer::new(Info::new(handle.clone(), served)))
-        .add_service(SessionServiceServer::new(Sessions(handle.clone())))
+        .add_service({
+            let info = Info::new(handle.clone(), served);
+            InfoServiceServer::new(info).max_decoding_message_size(MAX_REQUEST_BYTES)
+        })
+        .add_service({
+            let sessions = Sessions(handle.clone());
+            SessionServiceServer::new(sessions).max_decoding_message_size(MAX_REQUEST_BYTES)
+        })
         .add_service({
             let views = Views::new(handle.clone(), watches);
-            ViewServiceServer::new(views).max_decoding_message_size(MAX_VIEW_REQUEST_BYTES)
+            ViewServiceServer::new(views).max_decoding_message_size(MAX_REQUEST_BYTES)
         })
-        .add_service(TargetServiceServer::new(Targets::new(handle.clone()))))
+        .add_service({
+            let targets = Targets::new(handle.clone());
+            TargetServiceServer::new(targets).max_decoding_message_size(MAX_REQUEST_BYTES)
+        }))
 }
 
 /// Lets root's requests through. Users' tools have the description from the repository, and no quota counts what answering

@@ -422,6 +422,14 @@ impl LookedUp {
                 // It takes a while: what was read may be of a program that it has begun meanwhile.
                 let read = read.and_then(|read| {
                     authorize_process(self.caller, &process, library)?;
+                    if process.executable_changed() {
+                        // Meanwhile it may have been one that the caller may not look at.
+                        let message = format!(
+                            "process {} ran another program while it was looked at: try again",
+                            process.pid()
+                        );
+                        return Err(SessionError::new(Reason::TargetGone, message));
+                    }
                     Ok(read)
                 });
                 if let Some(read) = several.unless_ended(read)? {

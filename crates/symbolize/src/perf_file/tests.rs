@@ -117,6 +117,22 @@ fn keeps_names_when_the_file_is_removed() {
 }
 
 #[test]
+fn a_file_may_be_of_any_time() {
+    let mut root = Root::new();
+    // A file system in memory keeps every time, others less.
+    if let Ok(directory) = tempfile::tempdir_in("/dev/shm") {
+        fs::create_dir(directory.path().join("tmp")).unwrap();
+        root.directory = directory;
+    }
+    root.write("1000 10 later\n");
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.cast_unsigned());
+    let file = File::options().write(true).open(root.path()).unwrap();
+    file.set_modified(last).unwrap();
+    root.read().unwrap();
+    assert_eq!(root.name(0x1000).as_deref(), Some("later"));
+}
+
+#[test]
 fn refuses_planted_perf_maps() {
     let mut root = Root::new();
     let elsewhere = root.directory.path().join("elsewhere");
