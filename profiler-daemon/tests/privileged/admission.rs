@@ -407,6 +407,10 @@ const MANY: usize = 40;
 #[test]
 #[ignore = "needs root"]
 fn what_was_counted_of_many_processes_is_read_together_as_it_is_one_by_one() {
+    // The machines of the tests' own have none.
+    if Command::new("bash").args(["-c", ":"]).status().is_err() {
+        return skipped("there is no bash here");
+    }
     let mut engine = Engine::load(&Config::default()).unwrap();
     let shell = || {
         let mut command = Command::new("bash");
