@@ -34,7 +34,9 @@ mod stat;
 pub use container::Surroundings;
 pub use error::TargetError;
 pub use list::{Children, Life, Listed, children, command_line, find_executable, list};
-pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, visit_mappings};
+pub use maps::{
+    MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, open_at_once, visit_mappings,
+};
 pub use memory::Memory;
 pub use peer::has_own_rights;
 pub use process::{Process, mapped_code_bytes};

@@ -200,7 +200,7 @@ impl Mapping {
 ///
 /// # Errors
 /// Where it cannot be opened at once.
-pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
+pub fn open_at_once(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     io::Read as _,
     ops::ControlFlow,
-    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -14,7 +14,7 @@ use std::{
 
 use profiler_debug_files::{Home, Rights, Wanted};
 use profiler_elf::facts::{DebugInfo, Facts, Mark, Symbols};
-use profiler_target::{Listed, Surroundings, contents::FileKey, visit_mappings};
+use profiler_target::{Listed, Surroundings, contents::FileKey, open_at_once, visit_mappings};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 use super::{command::Caller, looks::Looks};
@@ -297,11 +297,7 @@ fn are_local(mounts: &[Mounts], device: Option<(u32, u32)>, number: impl FnOnce(
 }
 
 fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Option<Executable> {
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(format!("/proc/{pid}/exe"))
-        .ok()?;
+    let file = open_at_once(format!("/proc/{pid}/exe").as_ref()).ok()?;
     let metadata = file.metadata().ok()?;
     let key = ExecutableKey {
         file: FileKey::of(&metadata),
