@@ -9,13 +9,10 @@ use std::{
 };
 
 use object::Object as _;
+use profiler_elf::is_plain_build_id;
 use profiler_target::contents::FileKey;
 
-use super::{
-    elf::{Elf, Parsed, is_plain, plain_build_id},
-    home::Home,
-    supplement,
-};
+use super::{elf::Elf, home::Home, supplement};
 
 /// Where distributions install debug information.
 pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -40,14 +37,14 @@ impl Wanted {
 
     /// By the bytes of a module's file, and its owner.
     pub fn by_bytes(bytes: &[u8], owner: Option<u32>) -> Self {
-        let parsed: Option<Parsed<'_>> = Parsed::parse(bytes).ok();
+        let parsed = profiler_elf::parse(bytes).ok();
         let link = parsed.as_ref().and_then(|parsed| {
             let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
             profiler_elf::is_plain_name(name)
                 .then(|| (PathBuf::from(OsStr::from_bytes(name)), Some(checksum)))
         });
         Self {
-            build_id: parsed.as_ref().and_then(plain_build_id),
+            build_id: parsed.as_ref().and_then(profiler_elf::build_id),
             link,
             owner,
         }
@@ -68,7 +65,7 @@ impl Wanted {
     #[must_use]
     pub fn by_build_id_and_name(build_id: Vec<u8>, name: Option<&Path>, owner: u32) -> Self {
         Self {
-            build_id: Some(build_id).filter(|id| is_plain(id)),
+            build_id: Some(build_id).filter(|id| is_plain_build_id(id)),
             link: name.map(|name| (name.to_path_buf(), None)),
             owner: Some(owner),
         }

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use lzma_rust2::XzReader;
 use object::{Object as _, ObjectSection as _};
 
-use super::elf::{Elf, Parsed};
+use super::elf::{self, Elf};
 
 /// Most bytes that it may have unpacked; distributions' largest have some megabytes.
 const UNPACKED_MAX: u64 = 64 << 20;
@@ -18,7 +18,7 @@ const UNPACKING_MAX_KIB: u32 = 80 << 10;
 /// # Errors
 /// Where it is damaged, or takes more memory than is allowed.
 pub fn read(file: &[u8]) -> io::Result<Option<Elf>> {
-    let parsed = Parsed::parse(file).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let parsed = elf::parse(file)?;
     let Some(section) = parsed.section_by_name(".gnu_debugdata") else {
         return Ok(None);
     };

@@ -3,27 +3,18 @@
 use std::{fs::File, io, ops::Range, os::unix::fs::MetadataExt as _};
 
 use gimli::{EndianSlice, LittleEndian};
-use object::{
-    Endianness, Object as _, ObjectSection as _,
-    elf::{PF_X, PT_LOAD},
-    read::{
-        ReadCache,
-        elf::{ElfFile64, ProgramHeader as _},
-    },
-};
+use object::{Object as _, ObjectSection as _, read::ReadCache};
+pub use profiler_elf::Parsed;
+use profiler_elf::{ElfError, Segment};
 use profiler_target::contents::{self, Contents, FileKey};
 
 use super::finder::Kept;
 
-/// Most loaded segments that are looked at.
-const SEGMENTS_MAX: usize = 256;
 /// What is mapped begins at a multiple of this.
 const PAGE: u64 = 0x1000;
 
 /// How DWARF is read: from borrowed bytes.
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-/// The parsed headers of a file.
-pub type Parsed<'a> = ElfFile64<'a, Endianness>;
 
 /// Bytes of a file that stay.
 enum Backing {
@@ -36,15 +27,6 @@ enum Backing {
     Memory(Vec<u8>),
     /// Unfolded, and kept by somebody.
     Unfolded(Kept),
-}
-
-/// A loaded segment.
-struct Segment {
-    address: u64,
-    offset: u64,
-    file_size: u64,
-    memory_size: u64,
-    executable: bool,
 }
 
 /// An ELF file.
@@ -103,21 +85,8 @@ impl Elf {
             build_id: None,
         };
         let parsed = elf.parse()?;
-        let endian = parsed.endian();
-        let segments = parsed
-            .elf_program_headers()
-            .iter()
-            .filter(|header| header.p_type(endian) == PT_LOAD)
-            .take(SEGMENTS_MAX)
-            .map(|header| Segment {
-                address: header.p_vaddr(endian),
-                offset: header.p_offset(endian),
-                file_size: header.p_filesz(endian),
-                memory_size: header.p_memsz(endian),
-                executable: header.p_flags(endian).0 & PF_X.0 != 0,
-            })
-            .collect();
-        let build_id = plain_build_id(&parsed);
+        let segments = profiler_elf::segments(parsed.elf_header(), elf.bytes()).map_err(invalid)?;
+        let build_id = profiler_elf::build_id(&parsed);
         elf.segments = segments;
         elf.build_id = build_id;
         Ok(elf)
@@ -169,7 +138,7 @@ impl Elf {
     /// # Errors
     /// Where they are damaged.
     pub fn parse(&self) -> io::Result<Parsed<'_>> {
-        ElfFile64::parse(self.bytes()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        parse(self.bytes())
     }
 
     /// The bytes in a range of the file; empty where it is not in the file.
@@ -181,19 +150,7 @@ impl Elf {
     /// The address, in the file's own numbering, of code at an offset in the file.
     #[must_use]
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let holds = |segment: &&Segment| {
-            offset
-                .checked_sub(segment.offset)
-                .is_some_and(|inside| inside < segment.file_size)
-        };
-        // A page can belong to two segments: the executable one is the one that runs.
-        let in_code = self
-            .segments
-            .iter()
-            .filter(|segment| segment.executable)
-            .find(holds);
-        let segment = in_code.or_else(|| self.segments.iter().find(holds))?;
-        (offset - segment.offset).checked_add(segment.address)
+        profiler_elf::address_of(&self.segments, offset)
     }
 
     /// The address, in the file's own numbering, of what a process has at an address, where a part of the file with code
@@ -204,7 +161,7 @@ impl Elf {
         let begins_in_page = |segment: &&Segment| {
             segment.executable
                 && segment.offset < file_offset.saturating_add(PAGE)
-                && segment.offset.saturating_add(segment.file_size) > file_offset
+                && segment.offset.saturating_add(segment.size) > file_offset
         };
         let mapped = self.segments.iter().find(begins_in_page)?;
         let mapped_at = mapped
@@ -224,7 +181,7 @@ impl Elf {
     pub fn segment_end(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address)?;
-            (inside < segment.file_size).then(|| segment.address.saturating_add(segment.file_size))
+            (inside < segment.size).then(|| segment.address.saturating_add(segment.size))
         })
     }
 
@@ -310,26 +267,26 @@ impl Summary {
         let metadata = file.metadata()?;
         contents::check(&file, metadata.size(), contents::others_may_write(&metadata))?;
         let pieces = ReadCache::new(file);
-        let parsed = ElfFile64::<Endianness, _>::parse(&pieces)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let parsed = profiler_elf::parse(&pieces).map_err(invalid)?;
         let debug = parsed.section_by_name(".debug_info");
         let size = debug.and_then(|section| section.file_range());
         Ok(Self {
-            build_id: plain_build_id(&parsed),
+            build_id: profiler_elf::build_id(&parsed),
             has_debug: size.is_some_and(|(_, size)| size > 0),
         })
     }
 }
 
-/// The build-id, if it is none that many files could have.
-pub(super) fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
-    let build_id = parsed.build_id().ok().flatten();
-    build_id.filter(|id| is_plain(id)).map(<[u8]>::to_vec)
+/// The headers of the bytes of a file.
+///
+/// # Errors
+/// Where it is no x86-64 ELF file, or they are damaged.
+pub(super) fn parse(bytes: &[u8]) -> io::Result<Parsed<'_>> {
+    profiler_elf::parse(bytes).map_err(invalid)
 }
 
-/// Whether a build-id is none that many files could have.
-pub(super) fn is_plain(build_id: &[u8]) -> bool {
-    (8..=64).contains(&build_id.len())
+fn invalid(error: ElfError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
 use super::{
     companion::{DEBUG_FOLDER, build_id_path, hex},
-    elf::is_plain,
     file_systems,
     home::{Links, open_regular},
     reader::{Reader, Rights},
@@ -304,7 +303,7 @@ impl Tool {
 
     /// The command that installs a file's debug information; `None` of one that no package has installed.
     fn command(self, file: MappedFile<'_>) -> Option<String> {
-        let build_id = file.build_id.filter(|id| is_plain(id))?;
+        let build_id = file.build_id.filter(|id| profiler_elf::is_plain_build_id(id))?;
         let path = file.path;
         if !path.starts_with("/usr") || path.starts_with("/usr/local") {
             return None;

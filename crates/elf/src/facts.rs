@@ -5,12 +5,15 @@ use std::ops::Range;
 
 use object::{
     CompressedData, CompressionFormat, LittleEndian,
-    elf::{self, FileHeader64, SectionHeader64},
+    elf::{self, SectionHeader64},
     pod,
     read::elf::{FileHeader as _, SectionHeader as _},
 };
 
-use super::{ElfError, GO_SECTIONS, compressed, is_plain_name};
+use super::{
+    ElfError, GO_SECTIONS, compressed, is_plain_name,
+    open::{self, Header},
+};
 
 /// Sections that are looked at. Files of programs have some dozens.
 const MAX_SECTIONS: usize = 1 << 10;
@@ -148,19 +151,14 @@ struct Sections<'a> {
 
 impl<'a> Sections<'a> {
     fn read(read: Read<'a>) -> Result<Self, ElfError> {
-        let mut header = [0; size_of::<FileHeader64<LittleEndian>>()];
-        if !read(&mut header, 0) || header.get(..4) != Some(b"\x7fELF".as_slice()) {
+        let mut header = [0; size_of::<Header>()];
+        if !read(&mut header, 0) {
             return Err(ElfError::NotElf);
         }
-        if header[4] == elf::ELFCLASS32.0 {
-            return Err(ElfError::Class32);
-        }
+        open::accept_kind(&header)?;
         let damaged = || ElfError::Damaged("its sections are not where it says");
-        let (header, _) = pod::from_bytes::<FileHeader64<LittleEndian>>(&header).map_err(|()| damaged())?;
-        let machine = header.e_machine(LE);
-        if machine != elf::EM_X86_64 {
-            return Err(ElfError::OtherMachine(machine.0));
-        }
+        let (header, _) = pod::from_bytes::<Header>(&header).map_err(|()| damaged())?;
+        open::accept(header)?;
         let (at, count) = (header.e_shoff(LE), usize::from(header.e_shnum(LE)));
         let mut sections = Self {
             read,

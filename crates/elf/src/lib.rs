@@ -3,11 +3,11 @@
 
 pub mod compressed;
 pub mod facts;
+mod open;
 pub mod skip;
 
 use object::{
-    LittleEndian,
-    elf::{self, FileHeader64},
+    LittleEndian, elf,
     read::elf::{
         CompressionHeader as _, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
     },
@@ -17,7 +17,10 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 /// A file's bytes, shared by what is read from them. Usually a memory map.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-type Header = FileHeader64<LittleEndian>;
+pub use open::{
+    Header, Parsed, Segment, address_of, build_id, header, is_plain_build_id, offset_of, parse, segments,
+};
+
 type Sections<'a> = object::read::elf::SectionTable<'a, Header>;
 
 /// Most bytes that the compressed sections of one file may unfold to.
@@ -41,9 +44,6 @@ const MAX_FILE_NAME: usize = 255;
 const GO_BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 /// Bytes of a writable segment in which it is looked for.
 const GO_BUILD_INFO_BYTES: usize = 16 << 20;
-
-/// Segments that are kept. Linkers write about a dozen.
-const MAX_SEGMENTS: usize = 256;
 
 /// Whether a name is that of a file, and leads to no other folder.
 #[must_use]
@@ -83,33 +83,6 @@ impl From<object::read::Error> for ElfError {
     }
 }
 
-/// A loadable part of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// Address in the file's own address space.
-    pub address: u64,
-    /// Where its bytes are in the file.
-    pub offset: u64,
-    /// Bytes in the file.
-    pub size: u64,
-    /// Whether it is mapped executable.
-    pub executable: bool,
-}
-
-impl Segment {
-    /// How far into it an address is. A damaged one may reach beyond the last address: what is before it is not in it.
-    fn distance_to(&self, address: u64) -> Option<u64> {
-        let distance = address.checked_sub(self.address)?;
-        (distance < self.size).then_some(distance)
-    }
-
-    /// Whether code at an address is of it.
-    #[must_use]
-    pub fn has_code_at(&self, address: u64) -> bool {
-        self.executable && self.distance_to(address).is_some()
-    }
-}
-
 /// Machine code that a file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MappedCode<'a> {
@@ -117,24 +90,6 @@ pub struct MappedCode<'a> {
     pub address: u64,
     /// Its bytes; none where they are in another file, as those of a file of debug information are.
     pub bytes: &'a [u8],
-}
-
-/// The address of a file offset, by the segment that holds it.
-#[must_use]
-pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
-    let (segment, distance) = segments.iter().find_map(|segment| {
-        let distance = offset.checked_sub(segment.offset)?;
-        (distance < segment.size).then_some((segment, distance))
-    })?;
-    segment.address.checked_add(distance)
-}
-
-/// The file offset of an address, by the segment that holds it.
-#[must_use]
-pub fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
-    let mut segments = segments.iter();
-    let (segment, distance) = segments.find_map(|segment| Some((segment, segment.distance_to(address)?)))?;
-    segment.offset.checked_add(distance)
 }
 
 /// A symbol as the file has it.
@@ -187,31 +142,8 @@ impl<'a> Elf<'a> {
     /// # Errors
     /// What is not x86-64 ELF, and what is damaged.
     pub fn parse(data: &'a [u8]) -> Result<Self, ElfError> {
-        if data.get(..4) != Some(b"\x7fELF".as_slice()) {
-            return Err(ElfError::NotElf);
-        }
-        if data.get(4) == Some(&elf::ELFCLASS32.0) {
-            return Err(ElfError::Class32);
-        }
-        let header = Header::parse(data)?;
-        if header.endian().is_err() || header.e_machine(LittleEndian) != elf::EM_X86_64 {
-            return Err(ElfError::OtherMachine(header.e_machine(LittleEndian).0));
-        }
-        let mut segments = Vec::new();
-        for segment in header
-            .program_headers(LittleEndian, data)?
-            .iter()
-            .take(MAX_SEGMENTS)
-        {
-            if segment.p_type(LittleEndian) == elf::PT_LOAD {
-                segments.push(Segment {
-                    address: segment.p_vaddr(LittleEndian),
-                    offset: segment.p_offset(LittleEndian),
-                    size: segment.p_filesz(LittleEndian),
-                    executable: segment.p_flags(LittleEndian).contains(elf::PF_X),
-                });
-            }
-        }
+        let header = open::header(data)?;
+        let segments = open::segments(header, data)?;
         // Section headers are not needed to run: a file without good ones is merely stripped.
         let sections = header.sections(LittleEndian, data).unwrap_or_default();
         Ok(Self {
@@ -456,24 +388,5 @@ impl<'a> Elf<'a> {
         self.sections
             .section_by_name(LittleEndian, b".debug_info")
             .is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_segment_beyond_the_last_address_has_nothing_before_it() {
-        let beyond = [Segment {
-            address: u64::MAX - 0xff,
-            offset: u64::MAX - 0x1ff,
-            size: u64::MAX,
-            executable: true,
-        }];
-        assert_eq!(offset_of(&beyond, 0x10), None);
-        assert_eq!(address_of(&beyond, 0x10), None);
-        assert!(!beyond[0].has_code_at(0x10) && beyond[0].has_code_at(u64::MAX));
-        assert_eq!(offset_of(&beyond, u64::MAX), Some(u64::MAX - 0x100));
     }
 }

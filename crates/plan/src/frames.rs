@@ -9,9 +9,9 @@ use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, UnwindContext,
     UnwindSection as _,
 };
-use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
+use object::{Object as _, ObjectSection as _};
 use profiler_common::unwind::register::{RBP, RSP};
-use profiler_elf::Elf;
+use profiler_elf::{Elf, Parsed};
 
 /// Entries that one function's rows are read of.
 const MAX_ENTRIES: usize = 64;
@@ -83,7 +83,7 @@ impl<'a> Frames<'a> {
             _ => &[],
         };
         let (eh_frame, header) = (section(".eh_frame"), section(".eh_frame_hdr"));
-        let bases = ElfFile64::parse(program)
+        let bases = profiler_elf::parse(program)
             .map(|file| bases_of(&file))
             .unwrap_or_default();
         Self {
@@ -183,7 +183,7 @@ fn base_of(rule: &CfaRule<usize>) -> Base {
 }
 
 /// Where the sections lie that addresses in unwind rows are counted from.
-pub(super) fn bases_of(file: &ElfFile64<'_, object::LittleEndian>) -> BaseAddresses {
+pub(super) fn bases_of(file: &Parsed<'_>) -> BaseAddresses {
     let mut bases = BaseAddresses::default();
     for section in file.sections() {
         let address = section.address();

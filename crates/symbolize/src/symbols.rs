@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use object::{
-    Endianness,
     elf::{
         SHF_EXECINSTR, SHN_UNDEF, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
         SymbolSection,
@@ -11,6 +10,7 @@ use object::{
     read::elf::{SectionHeader as _, Sym as _, SymbolTable},
 };
 use profiler_debug_files::{Elf, Parsed};
+use profiler_elf::Header;
 
 use super::root;
 
@@ -125,10 +125,7 @@ fn text_at(strings: &[u8], offset: u32) -> &[u8] {
     &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())]
 }
 
-fn string_range(
-    parsed: &Parsed<'_>,
-    table: &SymbolTable<'_, object::elf::FileHeader64<Endianness>>,
-) -> Option<Range<usize>> {
+fn string_range(parsed: &Parsed<'_>, table: &SymbolTable<'_, Header>) -> Option<Range<usize>> {
     if table.is_empty() {
         return None;
     }
@@ -141,7 +138,7 @@ fn string_range(
 /// The symbols of a kind in a table, each with its rank among symbols of the same address: lowest is best.
 fn of_kind<'a>(
     parsed: &'a Parsed<'_>,
-    table: &'a SymbolTable<'_, object::elf::FileHeader64<Endianness>>,
+    table: &'a SymbolTable<'_, Header>,
     strings: &'a [u8],
     wanted: Kind,
 ) -> impl Iterator<Item = (u8, Symbol)> + 'a {

@@ -5,10 +5,13 @@ use std::borrow::Cow;
 use gimli::BaseAddresses;
 use object::{
     LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags,
-    elf::{EM_X86_64, ET_EXEC, FileHeader64, PF_X, PT_INTERP},
-    read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
+    elf::{ET_EXEC, PF_X, PT_INTERP},
+    read::elf::{FileHeader as _, ProgramHeader as _},
 };
-use profiler_elf::compressed::{self, Folded};
+use profiler_elf::{
+    Parsed,
+    compressed::{self, Folded},
+};
 
 use super::table::BuildError;
 
@@ -78,12 +81,7 @@ impl<'a> Text<'a> {
 
 /// Finds them.
 pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
-    let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| BuildError::NotElf64)?;
-    if header.e_machine(LittleEndian) != EM_X86_64 {
-        return Err(BuildError::OtherMachine(header.e_machine(LittleEndian).0));
-    }
-    let elf = ElfFile64::<LittleEndian>::parse(bytes)
-        .map_err(|_| BuildError::Damaged("its headers are not where it says"))?;
+    let elf = profiler_elf::parse(bytes)?;
     let text = text(&elf)?;
     let entry = entry(&elf);
 
@@ -133,7 +131,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
     })
 }
 
-fn entry(elf: &ElfFile64<'_, LittleEndian>) -> Option<u64> {
+fn entry(elf: &Parsed<'_>) -> Option<u64> {
     let header = elf.elf_header();
     let entry = header.e_entry(LittleEndian);
     // Linkers let libraries, which nothing begins in, begin at their first instruction.
@@ -148,7 +146,7 @@ fn entry(elf: &ElfFile64<'_, LittleEndian>) -> Option<u64> {
     (entry != 0 && (is_program || !is_first)).then_some(entry)
 }
 
-fn text<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Text<'a>, BuildError> {
+fn text<'a>(elf: &Parsed<'a>) -> Result<Text<'a>, BuildError> {
     let mut text = Text {
         segments: Vec::new(),
         start: u64::MAX,

@@ -1,24 +1,9 @@
 //! Where a file's text comes to lie in a process.
 
-use object::{
-    LittleEndian,
-    elf::{FileHeader64, PF_X, PT_LOAD},
-    read::elf::{FileHeader as _, ProgramHeader as _},
-};
-
-/// Loaded segments that are looked at. Linkers write four or five.
-const MAX_SEGMENTS: usize = 64;
+use profiler_elf::Segment;
 
 /// Pages are mapped whole.
 const MACHINE_PAGE_BYTES: u64 = 4096;
-
-/// An executable segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Segment {
-    offset: u64,
-    address: u64,
-    file_size: u64,
-}
 
 /// A file's executable segments.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -28,19 +13,10 @@ impl Segments {
     /// Of an ELF file; none where it is not one.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Self {
-        let Ok(header) = FileHeader64::<LittleEndian>::parse(bytes) else {
-            return Self::default();
-        };
-        let headers = header.program_headers(LittleEndian, bytes).unwrap_or_default();
-        let executable = headers.iter().filter(|header| {
-            header.p_type(LittleEndian) == PT_LOAD && header.p_flags(LittleEndian).contains(PF_X)
-        });
-        let segments = executable.take(MAX_SEGMENTS).map(|header| Segment {
-            offset: header.p_offset(LittleEndian),
-            address: header.p_vaddr(LittleEndian),
-            file_size: header.p_filesz(LittleEndian),
-        });
-        Self(segments.collect())
+        let segments = profiler_elf::header(bytes).and_then(|header| profiler_elf::segments(header, bytes));
+        let mut segments = segments.unwrap_or_default();
+        segments.retain(|segment| segment.executable);
+        Self(segments)
     }
 
     /// What the loader added to the file's own addresses, where `file_offset` is mapped at `start`; wraps where it
@@ -49,7 +25,7 @@ impl Segments {
     pub fn load_bias(&self, start: u64, file_offset: u64) -> Option<u64> {
         let segment = self.0.iter().find(|segment| {
             let first = segment.offset & !(MACHINE_PAGE_BYTES - 1);
-            let end = segment.offset.saturating_add(segment.file_size);
+            let end = segment.offset.saturating_add(segment.size);
             (first..end).contains(&file_offset)
         })?;
         let address = file_offset
@@ -68,7 +44,9 @@ mod tests {
         let segments = Segments(vec![Segment {
             offset: 0x1234,
             address: 0x40_2234,
-            file_size: 0x5000,
+            size: 0x5000,
+            memory_size: 0x5000,
+            executable: true,
         }]);
         assert_eq!(
             segments.load_bias(0x7f00_0000_1000, 0x1000),

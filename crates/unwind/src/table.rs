@@ -2,6 +2,7 @@
 
 use gimli::{DebugFrame, EhFrame, LittleEndian};
 use profiler_common::unwind::{PAGE_BYTES, Row, Rule};
+use profiler_elf::ElfError;
 
 use super::{
     collect::{self, Collected},
@@ -24,12 +25,9 @@ pub(super) const MAX_MODULE_RULES: usize = 4096;
 /// Why a file has no table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Not a 64-bit little-endian ELF file.
-    #[error("not a 64-bit ELF file")]
-    NotElf64,
-    /// Another machine's file; the number is its `e_machine`.
-    #[error("a file for another machine (ELF machine {0}): only x86-64 is supported")]
-    OtherMachine(u16),
+    /// No ELF file for x86-64, or a damaged one.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
     /// The file contradicts itself.
     #[error("a damaged ELF file: {0}")]
     Damaged(&'static str),

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use object::Object as _;
 use profiler_target::{
     Mapping, Module,
     contents::{Contents, FileKey},
@@ -236,9 +235,7 @@ fn table(file: &KnownFile, source: &Source) -> Result<(Table, Option<Unkept>), F
 }
 
 fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
-    let file = object::File::parse(bytes).ok()?;
-    let id = file.build_id().ok().flatten()?;
-    (8..=64).contains(&id.len()).then(|| id.to_vec())
+    profiler_elf::build_id(&profiler_elf::parse(bytes).ok()?)
 }
 
 /// A build-id is believed only among files of one owner.

@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
-use object::{LittleEndian, Object as _, ObjectSymbol as _, read::elf::ElfFile64};
+use object::{Object as _, ObjectSymbol as _};
 use profiler_plan::values::{Refusal, ThreadModule};
 use profiler_target::Module;
 
@@ -40,7 +40,7 @@ impl ThreadTables {
     /// Where in the process a dynamic symbol is.
     fn symbol(&self, name: &str) -> Option<u64> {
         self.files.iter().find_map(|(module, known)| {
-            let file = ElfFile64::<LittleEndian>::parse(known.index.files().program()).ok()?;
+            let file = profiler_elf::parse(known.index.files().program()).ok()?;
             let mut symbols = file.dynamic_symbols().filter(|symbol| !symbol.is_undefined());
             let symbol = symbols.find(|symbol| symbol.name_bytes() == Ok(name.as_bytes()))?;
             Some(loaded_at(module, known)?.wrapping_add(symbol.address()))

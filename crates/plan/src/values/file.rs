@@ -12,7 +12,6 @@ use gimli::{
     BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
     UnitOffset,
 };
-use object::read::elf::ElfFile64;
 use profiler_elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
 
 use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage, thread_tables::ThreadModule};
@@ -57,7 +56,7 @@ impl<'a> DebugSections<'a> {
         let mut section = |name: &str| elf.section(name, &mut left).unwrap_or_default();
         let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
         let debug_frame = debug.section(".debug_frame", &mut left).unwrap_or_default();
-        let file = ElfFile64::<object::LittleEndian>::parse(program)?;
+        let file = profiler_elf::parse(program)?;
         Ok(Self {
             dwarf,
             eh_frame,

@@ -7,9 +7,10 @@
 use object::{
     LittleEndian,
     elf::{DF_1_PIE, DT_FLAGS_1, ET_EXEC, PT_TLS},
-    read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _},
+    read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _},
 };
 use profiler_common::values::{Instruction, NO_STORAGE, Operation};
+use profiler_elf::Parsed;
 
 use super::{code::Code, thread_tables::ThreadModule};
 
@@ -24,7 +25,7 @@ pub(super) struct ThreadStorage {
 }
 
 impl ThreadStorage {
-    pub fn of(file: &ElfFile64<'_, LittleEndian>) -> Option<Self> {
+    pub fn of(file: &Parsed<'_>) -> Option<Self> {
         let headers = file.elf_program_headers();
         let header = headers
             .iter()
@@ -81,7 +82,7 @@ impl ThreadModule {
     }
 }
 
-fn is_executable(file: &ElfFile64<'_, LittleEndian>) -> bool {
+fn is_executable(file: &Parsed<'_>) -> bool {
     if file.elf_header().e_type(LittleEndian) == ET_EXEC {
         return true;
     }
