@@ -89,6 +89,8 @@ pub struct OffCpu {
     pub system_call: u32,
     /// Always 0.
     pub zero: u32,
+    /// At which of the daemon's changes of admissions it was admitted, where that holds until the next.
+    pub admitted_at: u64,
 }
 
 /// Whether threads of a process are on CPUs, while it is asked who waits for whom.
@@ -105,10 +107,10 @@ pub struct Presence {
 
 assert_layout!(Presence, size 24, cpus at 0, still_since_ns at 8, still_ns at 16);
 
-assert_layout!(OffCpu, size 96,
+assert_layout!(OffCpu, size 104,
     start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
     waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, awaits_kernel at 60,
-    lock at 64, still_ns at 72, departures at 80, system_call at 88, zero at 92);
+    lock at 64, still_ns at 72, departures at 80, system_call at 88, zero at 92, admitted_at at 96);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

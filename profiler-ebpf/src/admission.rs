@@ -17,17 +17,70 @@ use profiler_common::{
 
 use crate::{
     atomic, emit,
-    maps::{self, ADMISSION_CHANGES, ADMISSIONS},
+    maps::{self, ADMISSION_CHANGES, ADMISSIONS, LAST_ADMITTED},
     off_cpu::IterationMeta,
     task,
 };
 
+/// A thread that was admitted whatever rights it takes, which holds until the daemon changes an admission.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LastAdmitted {
+    /// Address of its `task_struct`, where another thread may be by now.
+    task: u64,
+    /// When it began (`start_boottime`), in nanoseconds since boot.
+    start_ns: u64,
+    /// [`ADMISSION_CHANGES`] of then; 0 while this is written.
+    changes: u64,
+}
+
+/// Of a thread that is admitted, but has to be asked about each time: what it was admitted with may change.
+pub const ONLY_NOW: u64 = u64::MAX;
+
 /// Whether the current thread is of a process that may be looked at, and as it was when that was allowed.
 #[inline(always)]
 pub fn is_admitted() -> bool {
+    admitted_at() != 0
+}
+
+/// Whether a thread that was admitted at this is so still, be it what it may: see [`admitted_at`].
+#[inline(always)]
+pub fn holds(admitted_at: u64) -> bool {
+    admitted_at == changes()
+}
+
+/// At which of the daemon's changes the current thread is admitted, where that holds until the next; [`ONLY_NOW`] where it does not, and 0
+/// where it is not admitted.
+#[inline(always)]
+pub fn admitted_at() -> u64 {
     // SAFETY: the helper takes nothing, and gives the current task.
     let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
-    admits(task, task::process()) != 0
+    // Read before the admission is, as in `admitted_thread`.
+    let changes = changes();
+    let Some(last) = LAST_ADMITTED.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: a live map value of this CPU. What interrupts this program there, or takes its place, may write it meanwhile: every field
+    // is of a thread that was admitted, and a thread is told by both its address and its beginning. The task is the kernel's.
+    unsafe {
+        let start_ns = long(task, maps::start_offset());
+        let known = (&raw const (*last).changes).read_volatile();
+        if known != 0 && known == changes && (*last).task == task as u64 && (*last).start_ns == start_ns {
+            return changes;
+        }
+        let flags = admits(task, task::process());
+        if flags == 0 {
+            return 0;
+        }
+        if u64::from(flags) & Admission::ANY_RIGHTS == 0 || changes == 0 {
+            return ONLY_NOW;
+        }
+        (&raw mut (*last).changes).write_volatile(0);
+        (&raw mut (*last).task).write_volatile(task as u64);
+        (&raw mut (*last).start_ns).write_volatile(start_ns);
+        (&raw mut (*last).changes).write_volatile(changes);
+        changes
+    }
 }
 
 /// As [`is_admitted`], for the programs at the target's own code, which run most often.
@@ -182,7 +235,8 @@ pub fn note_end() {
 }
 
 /// The current thread has begun another, of this `task_struct`. Counts it if it is of another process with a copy of the memory: that has
-/// the breakpoints in the code, and nothing is recorded there. One that shares the memory until it execs is not counted.
+/// the breakpoints in the code, and nothing is recorded there. One that shares the memory until it execs is not counted; nor are those
+/// that the process begins while it is another program than the one that somebody may look at.
 #[inline(always)]
 pub fn note_child(child: u64) {
     // SAFETY: the helper takes nothing, and gives the current task.
@@ -193,7 +247,12 @@ pub fn note_child(child: u64) {
     };
     // SAFETY: a live map value; the task is the kernel's. The helper checks the addresses in the child.
     unsafe {
-        if start_of(task) != (*admission).image.start_ns {
+        let flags = (&raw const (*admission).flags).read_volatile();
+        let is_as_it_was = start_of(task) == (*admission).image.start_ns
+            && (flags & Admission::ANY_RIGHTS != 0
+                || is_image(task, &raw const (*admission).image)
+                    && has_rights(task, &raw const (*admission).rights));
+        if !is_as_it_was {
             return;
         }
         let process = bpf_probe_read_kernel((child + u64::from(maps::tgid_offset())) as *const u32);
@@ -211,15 +270,15 @@ pub fn note_child(child: u64) {
 /// the same users and groups. One that is admitted with any rights is so for those alone who may look at every one.
 #[inline(always)]
 pub fn is_shown_with(tgid: u32) -> bool {
-    let (Some(with), Some(own)) = (
-        ADMISSIONS.get_ptr_mut(tgid),
-        ADMISSIONS.get_ptr_mut(task::process()),
-    ) else {
-        return ADMISSIONS.get_ptr_mut(tgid).is_some_and(is_of_everybody);
+    let Some(with) = ADMISSIONS.get_ptr_mut(tgid) else {
+        return false;
     };
     if is_of_everybody(with) {
         return true;
     }
+    let Some(own) = ADMISSIONS.get_ptr_mut(task::process()) else {
+        return false;
+    };
     if is_of_everybody(own) {
         return false;
     }

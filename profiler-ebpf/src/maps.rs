@@ -30,7 +30,7 @@ use profiler_common::{
 };
 
 use crate::{
-    allocation::Allocating, hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch,
+    admission::LastAdmitted, allocation::Allocating, hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch,
     system_call::CallScratch,
 };
 
@@ -118,6 +118,10 @@ pub static ADMISSIONS: HashMap<u32, Admission, { MAX_ADMISSIONS as usize }> = Ha
 /// How often the daemon has changed [`ADMISSIONS`], raised behind each change.
 #[btf_map]
 pub static ADMISSION_CHANGES: Array<u64, 1> = Array::new();
+
+/// The thread of each CPU that was admitted last with any rights.
+#[btf_map]
+pub static LAST_ADMITTED: PerCpuArray<LastAdmitted, 1> = PerCpuArray::new();
 
 /// Processes to sample, and how.
 #[btf_map]

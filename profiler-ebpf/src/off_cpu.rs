@@ -76,7 +76,12 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         return 0;
     };
     let thread = ids as u32;
-    if sampling.flags & (Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS) == 0 || !admission::is_admitted() {
+    let admitted_at = if sampling.flags & (Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS) == 0 {
+        0
+    } else {
+        admission::admitted_at()
+    };
+    if admitted_at == 0 {
         forget_departure(thread);
         return 0;
     }
@@ -129,6 +134,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         },
         still_ns: presence::still_ns(tgid, start_ns),
         departures: task::departures(),
+        admitted_at,
         system_call: system_call::current(),
         zero: 0,
     };
@@ -176,7 +182,7 @@ pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
         }
         let (ids, now_ns) = (bpf_get_current_pid_tgid(), bpf_ktime_get_ns());
         if (*off).asks_waker != 0
-            && admission::is_shown_with((*off).tgid)
+            && (admission::holds((*off).admitted_at) || admission::is_shown_with((*off).tgid))
             && let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0)
         {
             // Interrupts are off, and a thread that is off the CPU is not the current one: the scratch is free.
@@ -205,7 +211,8 @@ pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
         count_unseen();
         return 0;
     }
-    if admission::admits(task, tgid) == 0 {
+    // It is the thread that left, as it has not been back since.
+    if !admission::holds(off.admitted_at) && admission::admits(task, tgid) == 0 {
         return 0;
     }
     // One that goes on is not attempted yet.

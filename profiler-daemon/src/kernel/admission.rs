@@ -147,16 +147,23 @@ impl Engine {
     /// Where the kernel refuses.
     pub fn count_children(&mut self, state: &ProcessState) -> Result<(), KernelError> {
         let mut admissions = admissions(&mut self.ebpf)?;
-        match admissions.get(&state.tgid, 0) {
-            Ok(known) if known[START] == state.image.start_ns => return Ok(()),
-            Ok(_) | Err(MapError::KeyNotFound) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let closed = Admission {
+        let mut closed = Admission {
             image: state.image,
             rights: state.rights,
             ..Admission::default()
         };
+        match admissions.get(&state.tgid, 0) {
+            Ok(known) if known[START] == state.image.start_ns => {
+                // One that is open follows the process by itself.
+                let is_as_it_was = known[..FLAGS] == words(&closed)[..FLAGS];
+                if known[FLAGS] != 0 || is_as_it_was {
+                    return Ok(());
+                }
+                closed.children = known[CHILDREN];
+            }
+            Ok(_) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(admissions.insert(state.tgid, words(&closed), 0)?)
     }
 

@@ -155,6 +155,7 @@ impl StillOff {
             _still_ns,
             _departures,
             system_call,
+            _admitted_at,
         ] = self.words;
         let (tgid, _spans) = halves(of_process);
         let (state, waker_tid) = halves(of_state);
@@ -410,7 +411,7 @@ mod tests {
     fn what_goes_on_is_read_as_the_programs_keep_it() {
         let of_state = |woken_ns: u64, state: u32| StillOff {
             tid: u32::MAX,
-            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3, 202],
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3, 202, 1],
         };
         let stacks = &mut SharedStacks::default();
         let mut so_far = |woken_ns, state| of_state(woken_ns, state).so_far(stacks, 500).unwrap();

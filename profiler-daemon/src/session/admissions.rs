@@ -34,8 +34,10 @@ const ADMISSIONS_AGAIN_NS: u64 = 10_000_000_000;
 /// How long the children of a process are counted after somebody last asked for that, who is about to probe it.
 const COUNTED_FOR_NS: u64 = 10_000_000_000;
 
-/// Processes whose children are counted before they are probed.
+/// Processes whose children are counted before they are probed: of all users, of all but root, of one.
 const MAX_PARENTS: usize = 1024;
+const MAX_PARENTS_OF_USERS: usize = MAX_PARENTS / 4 * 3;
+const MAX_PARENTS_OF_A_USER: usize = MAX_PARENTS / 4;
 
 /// Processes that the programs may look at.
 #[derive(Default)]
@@ -64,6 +66,8 @@ struct Known {
 struct CountedParent {
     /// As what it was looked at: when it began tells it from others of its number.
     image: Image,
+    /// Who asked for that first.
+    uid: u32,
     /// Since when they are counted without a gap.
     since_ns: u64,
     /// Until then nobody has to ask again.
@@ -321,17 +325,24 @@ impl Admissions {
         now_ns: u64,
     ) -> Result<Vec<ChildrenCount>, KernelError> {
         let mut counts = Vec::new();
+        let mut room = self.room_for_parents(caller);
         for state in states {
             let pid = state.tgid;
-            if authorize(caller, pid, &Standing::from(&state)).is_err() || !self.can_count(&state) {
+            if authorize(caller, pid, &Standing::from(&state)).is_err() || self.is_anothers(&state) {
                 continue;
+            }
+            if !self.parents.contains_key(&pid) {
+                let Some(left) = room.checked_sub(1) else { continue };
+                room = left;
             }
             engine.count_children(&state)?;
             let known = self.parents.get(&pid);
-            let since_ns = known.filter(|parent| parent.image.start_ns == state.image.start_ns);
+            let since_ns = known.filter(|parent| parent.image == state.image);
+            let uid = known.map_or(caller.uid, |parent| parent.uid);
             let since_ns = since_ns.map_or(now_ns, |parent| parent.since_ns);
             let parent = CountedParent {
                 image: state.image,
+                uid,
                 since_ns,
                 until_ns: now_ns.saturating_add(COUNTED_FOR_NS),
             };
@@ -347,11 +358,25 @@ impl Admissions {
         Ok(counts)
     }
 
-    /// Whether the children of a process may be counted: there is room, and its number is not known as another's.
-    fn can_count(&self, state: &ProcessState) -> bool {
-        let is_anothers = |known: &Known| known.state.image.start_ns != state.image.start_ns;
-        !self.known.get(&state.tgid).is_some_and(is_anothers)
-            && (self.parents.contains_key(&state.tgid) || self.parents.len() < MAX_PARENTS)
+    /// Whether the number of a process is known as another's.
+    fn is_anothers(&self, state: &ProcessState) -> bool {
+        let known = self.known.get(&state.tgid);
+        known.is_some_and(|known| known.state.image.start_ns != state.image.start_ns)
+    }
+
+    /// Of how many more processes a caller may have the children counted.
+    fn room_for_parents(&self, caller: Caller) -> usize {
+        let count = |is_counted: &dyn Fn(u32) -> bool| {
+            let uids = self.parents.values().map(|parent| parent.uid);
+            uids.filter(|uid| is_counted(*uid)).count()
+        };
+        let room = MAX_PARENTS.saturating_sub(self.parents.len());
+        if caller.is_root() {
+            return room;
+        }
+        let of_users = MAX_PARENTS_OF_USERS.saturating_sub(count(&|uid| uid != 0));
+        let of_user = MAX_PARENTS_OF_A_USER.saturating_sub(count(&|uid| uid == caller.uid));
+        room.min(of_users).min(of_user)
     }
 
     /// Counts the children of those processes no more whom nobody has asked about for long.
@@ -394,4 +419,31 @@ impl Admissions {
 
 fn by_process(states: Vec<ProcessState>) -> BTreeMap<u32, ProcessState> {
     states.into_iter().map(|state| (state.tgid, state)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_leaves_room_for_the_parents_of_others() {
+        let caller = |uid| Caller { uid, gid: uid };
+        let mut admissions = Admissions::default();
+        let mut fill = |uid| {
+            let room = admissions.room_for_parents(caller(uid));
+            let next = u32::try_from(admissions.parents.len()).unwrap();
+            for pid in next..next + u32::try_from(room).unwrap() {
+                let parent = CountedParent {
+                    image: Image::default(),
+                    uid,
+                    since_ns: 0,
+                    until_ns: 0,
+                };
+                admissions.parents.insert(pid, parent);
+            }
+            room
+        };
+        let rooms = [1, 1, 2, 3, 4, 0, 0].map(&mut fill);
+        assert_eq!(rooms, [256, 0, 256, 256, 0, 256, 0]);
+    }
 }

@@ -5,7 +5,7 @@ use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
     ffi::CString,
     fs,
-    io::{self, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     os::unix::{
         ffi::OsStrExt as _,
         fs::{PermissionsExt as _, chown},
@@ -435,6 +435,53 @@ fn what_was_counted_of_many_processes_is_read_together_as_it_is_one_by_one() {
     }
     engine.dismiss(&pids).unwrap();
     assert!(engine.counted_of(&pids).unwrap().is_empty());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn children_of_what_a_user_may_not_look_at_are_not_counted() {
+    // The machines of the tests' own have none.
+    if Command::new("bash").args(["-c", ":"]).status().is_err() {
+        return skipped("there is no bash here");
+    }
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    let mut command = Command::new("bash");
+    let mut shell = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = shell.id();
+    let mut input = shell.stdin.take().unwrap();
+    let mut output = BufReader::new(shell.stdout.take().unwrap());
+    let mut say = |words: &str| {
+        input
+            .write_all(format!("{words}; echo done\n").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        output.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
+    };
+    let count = |engine: &mut Engine| {
+        let states = engine.look_at(&[pid]).unwrap();
+        engine.count_children(&states[0]).unwrap();
+    };
+    let counted = |engine: &Engine| engine.counted_of(&[pid]).unwrap()[&pid].children;
+    say(":");
+    count(&mut engine);
+    say("(true); (true)");
+    assert_eq!(counted(&engine), 2);
+    // The same number and the same beginning, but another program, which may be one with more rights.
+    say("exec bash -c 'echo done; exec bash'; :");
+    say("(true); (true); (true)");
+    assert_eq!(counted(&engine), 2);
+    // It was looked at, and may be counted.
+    count(&mut engine);
+    say("(true)");
+    assert_eq!(counted(&engine), 3);
+    drop(input);
+    assert!(shell.wait().unwrap().success());
+    engine.dismiss(&[pid]).unwrap();
 }
 
 #[test]

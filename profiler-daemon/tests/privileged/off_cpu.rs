@@ -652,6 +652,7 @@ fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
         departures: 0,
         system_call: 0,
         zero: 0,
+        admitted_at: 0,
     };
     let maps = bpf::hash_maps(size_of::<u32>(), size_of::<OffCpu>());
     // Of other sessions' programs at most one insertion succeeds.
