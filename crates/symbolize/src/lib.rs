@@ -35,6 +35,7 @@
 //! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
+//! | `look_budget` | how much time goes into reading those files |
 //! | `vdso` | the kernel's own code in every process, as a file |
 //! | `detached` | a file or a perf map in memory, without a process |
 //!
@@ -50,6 +51,7 @@ mod grouping;
 mod inlined;
 mod kernel;
 mod lines;
+mod look_budget;
 mod memory;
 mod module;
 mod name;

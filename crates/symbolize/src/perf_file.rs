@@ -9,7 +9,7 @@ use std::{
         unix::fs::{FileExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use profiler_debug_files::{Links, Reader, Rights, open_regular};
@@ -18,6 +18,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::{
     frame::{FrameId, Frames},
+    look_budget::LookBudget,
     perf_map::{LeftOut, PerfMap},
 };
 
@@ -59,16 +60,23 @@ struct Writer {
 
 impl PerfFile {
     /// The function at an address, reading on in the file where that may help.
-    pub fn resolve(&mut self, pid: u32, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {
+    pub fn resolve(
+        &mut self,
+        pid: u32,
+        address: u64,
+        now_ns: u64,
+        budget: &mut LookBudget,
+        frames: &mut Frames,
+    ) -> Option<FrameId> {
         let age_ns = self.looked_at_ns.map(|at| now_ns.saturating_sub(at));
         let mut looked = age_ns.is_none_or(|age| age >= LOOK_EVERY_NS);
         if looked {
-            self.look(pid, now_ns);
+            self.look(pid, now_ns, budget);
         }
         let mut found = self.map.resolve(address, frames);
         if found.is_none() && !looked && age_ns.is_none_or(|age| age >= LOOK_AGAIN_NS) {
             looked = true;
-            self.look(pid, now_ns);
+            self.look(pid, now_ns, budget);
             found = self.map.resolve(address, frames);
         }
         if looked {
@@ -83,12 +91,20 @@ impl PerfFile {
         self.map.bytes()
     }
 
-    /// Reads what is new. What was known stays where the file is gone: the code may still be there.
-    fn look(&mut self, pid: u32, now_ns: u64) {
+    /// Reads what is new, where that does not take too much of the time. What was known stays where the file is gone: the code may still
+    /// be there.
+    fn look(&mut self, pid: u32, now_ns: u64, budget: &mut LookBudget) {
         self.looked_at_ns = Some(now_ns);
         let result = place(pid).and_then(|(path, writer)| {
+            if !budget.allows(writer.user, now_ns) {
+                return Ok(());
+            }
             let root = PathBuf::from(format!("/proc/{pid}/root"));
-            self.read(&root, &path, &writer)
+            let begun = Instant::now();
+            let result = self.read(&root, &path, &writer);
+            let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            budget.use_up(writer.user, took_ns, now_ns);
+            result
         });
         if let Err(error) = result
             && error.kind() != io::ErrorKind::NotFound

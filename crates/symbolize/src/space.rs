@@ -8,6 +8,7 @@ use profiler_target::{Mapping, executable_mappings};
 use super::{
     cache::ModuleId,
     frame::{Data, FrameId, Frames},
+    look_budget::LookBudget,
     module::Resolved,
     perf_file::PerfFile,
     reason::Reason,
@@ -160,9 +161,15 @@ impl Space {
 
     /// The function that a just-in-time compiler has put at an address. It is not to be remembered: other code
     /// may come to lie there.
-    pub fn compiled(&mut self, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {
+    pub fn compiled(
+        &mut self,
+        address: u64,
+        now_ns: u64,
+        budget: &mut LookBudget,
+        frames: &mut Frames,
+    ) -> Option<FrameId> {
         let perf_map = self.perf_map.get_or_insert_default();
-        perf_map.resolve(self.pid, address, now_ns, frames)
+        perf_map.resolve(self.pid, address, now_ns, budget, frames)
     }
 
     /// Bytes that its perf map takes.

@@ -9,6 +9,7 @@ use super::{
     cache::{ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
     kernel::KernelSymbols,
+    look_budget::LookBudget,
     memory::{Memories, Memory, NamedMemory},
     reason::Reason,
     space::{Behind, Detail, Generation, Space},
@@ -45,6 +46,8 @@ pub struct Symbolizer {
     kernel: Option<KernelSymbols>,
     tasks: Tasks,
     memories: Memories,
+    /// Of the perf maps of all processes.
+    look_budget: LookBudget,
     uses: u64,
     spaces_made: u64,
     /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
@@ -102,6 +105,7 @@ impl Symbolizer {
             modules,
             spaces,
             fleeting,
+            look_budget,
             ..
         } = self;
         let Some(space) = spaces.get_mut(&pid) else { return };
@@ -138,7 +142,7 @@ impl Symbolizer {
         if may_be_compiled(mapping) {
             *fleeting += 1;
             let bytes = space.perf_map_bytes();
-            let compiled = space.compiled(address, now_ns, frames);
+            let compiled = space.compiled(address, now_ns, look_budget, frames);
             let grown = space.perf_map_bytes() > bytes;
             if let Some(compiled) = compiled {
                 out.push(compiled);

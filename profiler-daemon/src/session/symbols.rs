@@ -23,6 +23,7 @@ use std::{
     collections::VecDeque,
     io,
     ops::Add,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{self, Receiver, SyncSender, TrySendError},
     time::Duration,
 };
@@ -187,8 +188,13 @@ impl Symbols {
     /// A batch that is ready.
     pub fn take(&mut self) -> Option<NamedBatch> {
         let batch = self.named.try_recv().ok()?;
-        self.under_way.pop_front();
+        self.taken(&batch);
         Some(batch)
+    }
+
+    fn taken(&mut self, batch: &NamedBatch) {
+        self.under_way.pop_front();
+        self.drop_content(&batch.lost);
     }
 
     /// A batch, waiting for it if one is under way; `None` when all are taken, or it takes too long.
@@ -198,7 +204,7 @@ impl Symbols {
         }
         let patience = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
         let batch = self.named.recv_timeout(patience).ok()?;
-        self.under_way.pop_front();
+        self.taken(&batch);
         Some(batch)
     }
 
@@ -246,13 +252,13 @@ fn run(
             Job::Forget(pids) => pids.into_iter().for_each(|pid| symbolizer.forget(pid)),
             Job::Meet { pids, now_ns, then } => {
                 for pid in pids {
-                    symbolizer.meet(pid, now_ns);
+                    outlive(|| symbolizer.meet(pid, now_ns));
                 }
                 then();
             }
             Job::MeetTasks { pids, wanted, now_ns } => {
                 for pid in pids {
-                    meet_process(&mut symbolizer, pid, wanted, now_ns);
+                    outlive(|| meet_process(&mut symbolizer, pid, wanted, now_ns));
                 }
             }
             Job::SideLoad(files) => symbolizer.side_load(files),
@@ -261,19 +267,11 @@ fn run(
                 wanted,
                 now_ns,
             } => {
-                meet_tasks(&mut symbolizer, &records, wanted, now_ns);
-                let mut named = Vec::with_capacity(records.len());
-                for record in records {
-                    name(
-                        &mut symbolizer,
-                        &mut remembered,
-                        record,
-                        wanted,
-                        now_ns,
-                        &mut named,
-                    );
-                }
-                if outbox.send(batch(&symbolizer, named, &mut frames_sent)).is_err() {
+                outlive(|| meet_tasks(&mut symbolizer, &records, wanted, now_ns));
+                let each = name_each(records, |record, named| {
+                    name(&mut symbolizer, &mut remembered, record, wanted, now_ns, named);
+                });
+                if outbox.send(batch(&symbolizer, each, &mut frames_sent)).is_err() {
                     return;
                 }
             }
@@ -282,10 +280,13 @@ fn run(
                 groupings,
                 now_ns,
             } => {
-                let named = stacks
-                    .iter()
-                    .map(|(tgid, stack)| name_caller(&mut symbolizer, *tgid, stack, groupings, now_ns))
-                    .collect();
+                let named = stacks.iter().filter_map(|(tgid, stack)| {
+                    outlive(|| name_caller(&mut symbolizer, *tgid, stack, groupings, now_ns))
+                });
+                let named = NamedRecords {
+                    named: named.collect(),
+                    lost: Content::default(),
+                };
                 if outbox.send(batch(&symbolizer, named, &mut frames_sent)).is_err() {
                     return;
                 }
@@ -294,12 +295,48 @@ fn run(
     }
 }
 
+/// What comes of records.
+struct NamedRecords {
+    named: Vec<Named>,
+    lost: Content,
+}
+
+/// Names records one by one; one that fails costs none of the others.
+fn name_each(records: Vec<Record>, mut name: impl FnMut(Record, &mut Vec<Named>)) -> NamedRecords {
+    let mut named = Vec::with_capacity(records.len());
+    let mut lost = Content::default();
+    for record in records {
+        let content = Content::of(std::slice::from_ref(&record));
+        let before = named.len();
+        if outlive(|| name(record, &mut named)).is_none() {
+            named.truncate(before);
+            lost += content;
+        }
+    }
+    NamedRecords { named, lost }
+}
+
+/// Does something with files that anybody may have made; `None` where that panics, which is a defect, and is not to end the names of
+/// all. What is known stays in use: each step of it leaves what it had.
+fn outlive<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    if done.is_err() {
+        tracing::error!("naming a stack has failed, which is counted as lost: please report it");
+    }
+    done.ok()
+}
+
 /// A batch of records with the frames that are new since the one before.
-fn batch(symbolizer: &Symbolizer, records: Vec<Named>, frames_sent: &mut usize) -> NamedBatch {
+fn batch(symbolizer: &Symbolizer, records: NamedRecords, frames_sent: &mut usize) -> NamedBatch {
     let all = symbolizer.frames();
     let frames = all.get(*frames_sent..).unwrap_or_default().to_vec();
     *frames_sent = all.len();
-    NamedBatch { records, frames }
+    let NamedRecords { named, lost } = records;
+    NamedBatch {
+        records: named,
+        lost,
+        frames,
+    }
 }
 
 #[cfg(test)]
@@ -322,6 +359,39 @@ mod tests {
             values: Vec::new(),
             stack: None,
         })
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_named_is_counted_and_costs_no_other() {
+        let records = vec![hit(5, false), hit(6, false), hit(7, false), hit(6, true)];
+        let NamedRecords { named, lost } = name_each(records, |record, named| {
+            let Record::Hit(hit) = record else { return };
+            let fails = hit.probe == ProbeId(6) && !hit.is_end;
+            named.push(Named::Hit(NamedHit { hit, stack: None }));
+            assert!(!fails, "a damaged file");
+        });
+        let probes = named.iter().map(|named| match named {
+            Named::Hit(named) => named.hit.probe,
+            _ => panic!("a hit"),
+        });
+        assert_eq!(probes.collect::<Vec<_>>(), [5, 7, 6].map(ProbeId));
+        let (jobs, _inbox) = mpsc::sync_channel(1);
+        let (outbox, named) = mpsc::sync_channel(1);
+        let mut symbols = Symbols {
+            jobs,
+            named,
+            dropped: Dropped::default(),
+            dropped_hits: DroppedHits::new(),
+            under_way: VecDeque::from([Content::default()]),
+        };
+        let batch = NamedBatch {
+            records: Vec::new(),
+            lost,
+            frames: Vec::new(),
+        };
+        outbox.send(batch).unwrap();
+        symbols.take().unwrap();
+        assert_eq!(symbols.take_dropped_hits(), DroppedHits::from([(ProbeId(6), 1)]));
     }
 
     #[test]

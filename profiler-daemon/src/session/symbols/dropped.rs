@@ -1,6 +1,9 @@
 //! What is lost where the thread that names addresses falls behind, by kind.
 
-use std::{collections::HashMap, ops::Add};
+use std::{
+    collections::HashMap,
+    ops::{Add, AddAssign},
+};
 
 use profiler_common::probe::ProbeId;
 
@@ -47,12 +50,20 @@ impl Add for Dropped {
 }
 
 /// What is in a batch.
-#[derive(Default)]
-pub(super) struct Content {
+#[derive(Default, Debug)]
+pub struct Content {
     pub(super) counts: Dropped,
     pub(super) hits: DroppedHits,
     /// Memory that its records take.
     pub(super) bytes: usize,
+}
+
+impl AddAssign for Content {
+    fn add_assign(&mut self, other: Self) {
+        self.counts = self.counts + other.counts;
+        add_hits(&mut self.hits, &other.hits);
+        self.bytes += other.bytes;
+    }
 }
 
 impl Content {

@@ -6,7 +6,7 @@ use profiler_aggregate::{ThreadId, waits::Lock};
 use profiler_common::record::{SpanEnd, SpanRef, Weight};
 use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer};
 
-use super::wakers::NamedWait;
+use super::{dropped::Content, wakers::NamedWait};
 use crate::kernel::{Activity, CallNumber, Hit, Key, ReturnedCall};
 
 /// What is wanted of records.
@@ -127,6 +127,8 @@ pub struct NamedStack {
 /// Records that came together.
 pub struct NamedBatch {
     pub records: Vec<Named>,
+    /// Records that it could not name.
+    pub(super) lost: Content,
     /// Frames that are new with this batch, in the order of their numbers.
     pub frames: Vec<Frame>,
 }
