@@ -1,8 +1,8 @@
 //! Where results go: stdout, or a file that is there in full or not at all.
 
 use std::{
-    ffi::OsString,
-    fs::{self, File, OpenOptions, Permissions},
+    ffi::{OsStr, OsString},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, IsTerminal as _, Write as _},
     os::{
         fd::AsRawFd as _,
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, OFlags},
+    fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
 };
 use tempfile::NamedTempFile;
@@ -74,9 +74,9 @@ impl Output {
 
     /// Opens it.
     ///
-    /// Names are followed by the kernel alone, so that its rules hold for root too: a link that somebody has planted in a
-    /// folder that all may write to is not followed (`fs.protected_symlinks`), be it the file or its folder. Nor is anything
-    /// written to a file or a pipe that somebody has planted there.
+    /// A link that somebody has planted in a folder that all may write to is not followed, be it the file or its folder: as the kernel
+    /// has it (`fs.protected_symlinks`), and also where that is off. Nor is anything written to a file or a pipe that somebody has
+    /// planted there.
     ///
     /// # Errors
     ///
@@ -84,11 +84,12 @@ impl Output {
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::Stdout) };
         let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
-        let opened = OpenOptions::new()
-            .write(true)
-            // A pipe that nobody reads must not hold us up.
-            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-            .open(path);
+        // A pipe that nobody reads must not hold us up.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = open_folder(folder_of(path)).and_then(|folder| match path.file_name() {
+            Some(name) => open_below(&folder, name, flags),
+            None => Err(io::ErrorKind::IsADirectory.into()),
+        });
         match opened {
             Ok(file) if !file.metadata().map_err(failed)?.is_file() => {
                 refuse_planted(&file, &open_folder(folder_of(path)).map_err(failed)?).map_err(failed)?;
@@ -217,22 +218,58 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Pins a folder, which need not be readable.
 fn open_folder(folder: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags((OFlags::DIRECTORY | OFlags::PATH).bits().cast_signed())
-        .open(folder)
+    let flags = OFlags::DIRECTORY | OFlags::PATH;
+    let pin = |folder: &Path| {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(folder)
+    };
+    match folder.file_name() {
+        Some(name) => open_below(&pin(folder_of(folder))?, name, flags),
+        None => pin(folder),
+    }
+}
+
+/// Opens what is in a folder, unless it is a link that somebody has planted there.
+fn open_below(folder: &File, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    let there = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    let link = there
+        .ok()
+        .filter(|there| FileType::from_raw_mode(there.st_mode).is_symlink());
+    if link.is_some_and(|link| {
+        folder
+            .metadata()
+            .is_ok_and(|folder| is_planted(link.st_uid, &folder))
+    }) {
+        return Err(Errno::ACCESS.into());
+    }
+    // Nor is one that has just been put in the place of what was there.
+    let no_follow = if link.is_some() {
+        OFlags::empty()
+    } else {
+        OFlags::NOFOLLOW
+    };
+    let flags = flags | no_follow | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?.into())
+}
+
+/// Whether what belongs to a user is neither ours nor the folder's owner's, in a folder in which others too may put files, and may not
+/// remove each other's.
+fn is_planted(owner: u32, folder: &Metadata) -> bool {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let is_shared = folder.mode() & STICKY != 0 && folder.mode() & WRITABLE_BY_OTHERS != 0;
+    let us = rustix::process::geteuid().as_raw();
+    is_shared && owner != us && owner != folder.uid()
 }
 
 /// Refuses what is neither ours nor the folder's owner's where others too may put files, and may not remove each other's:
 /// whoever put it there would have the result. The kernel does so where a file is to be created (`fs.protected_regular`,
 /// `fs.protected_fifos`).
 fn refuse_planted(file: &File, folder: &File) -> io::Result<()> {
-    const STICKY: u32 = 0o1000;
-    const WRITABLE_BY_OTHERS: u32 = 0o022;
     let (file, folder) = (file.metadata()?, folder.metadata()?);
-    let is_shared = folder.mode() & STICKY != 0 && folder.mode() & WRITABLE_BY_OTHERS != 0;
-    let us = rustix::process::geteuid().as_raw();
-    if is_shared && file.uid() != us && file.uid() != folder.uid() {
+    if is_planted(file.uid(), &folder) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
@@ -474,9 +511,6 @@ mod tests {
     fn a_link_that_somebody_planted_where_all_may_write_is_not_followed() {
         if !rustix::process::geteuid().is_root() {
             return skipped("needs root");
-        }
-        if fs::read_to_string("/proc/sys/fs/protected_symlinks").is_ok_and(|text| text.trim() != "1") {
-            return skipped("the kernel follows such links: fs.protected_symlinks is off");
         }
         let (all, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::set_permissions(all.path(), Permissions::from_mode(0o1777)).unwrap();
