@@ -1,16 +1,17 @@
 //! Hits with values. They need a session of their own: what a session records of hits is said when it is made.
 
-use std::future::pending;
+use std::{future::pending, time::Duration};
 
 use profiler_proto::v1;
 use tokio::sync::mpsc;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::{Incoming, Reports, What, lookup};
 use crate::{
     attached::{self, Owned},
     connect::Connection,
     failure::Failure,
+    view::View,
 };
 
 /// Hits recorded in a second at each place: more than anyone reads, less than a target notices.
@@ -47,8 +48,10 @@ pub struct Task {
 /// The session that records hits.
 struct Recording {
     name: String,
+    /// How long it outlives its last stream.
+    lease: Duration,
     print: Vec<String>,
-    stream: Streaming<v1::WatchTraceResponse>,
+    view: View<v1::WatchTraceRequest>,
 }
 
 impl Task {
@@ -62,7 +65,7 @@ impl Task {
                     let wanted = self.newest(wanted);
                     recording = self.turn_to(wanted, recording).await;
                 }
-                message = next(&mut recording) => {
+                message = next(&mut recording, &self.reports) => {
                     let incoming = match message {
                         Ok(Some(message)) => Incoming::Message(Box::new(message)),
                         Ok(None) => {
@@ -120,17 +123,16 @@ impl Task {
         recording: Option<Recording>,
     ) -> Result<Recording, Failure> {
         let mut sessions = self.connection.sessions();
-        let mut views = self.connection.views();
-        let name = match recording {
+        let (name, lease) = match recording {
             Some(recording) if recording.print == print && !self.is_of_recording => {
-                let name = recording.name;
+                let Recording { name, lease, .. } = recording;
                 let request = v1::SetScopeRequest {
                     name: name.clone(),
                     scope,
                 };
                 let set = sessions.set_scope(request).await;
                 self.or_end(&name, set).await?;
-                name
+                (name, lease)
             }
             other => {
                 self.end(other).await;
@@ -145,7 +147,8 @@ impl Task {
                 };
                 let session = attached::create(&mut sessions, &create).await?;
                 self.owned.add(sessions, session.name.clone());
-                session.name
+                let lease = attached::lease(&session);
+                (session.name, lease)
             }
         };
         let request = v1::WatchTraceRequest {
@@ -155,9 +158,14 @@ impl Task {
                 nanos: 250_000_000,
             }),
         };
-        let watched = views.watch_trace(request).await;
-        let stream = self.or_end(&name, watched).await?.into_inner();
-        Ok(Recording { name, print, stream })
+        let opened = View::of_screen(&self.connection, lease, request).await;
+        let view = self.or_end(&name, opened).await?;
+        Ok(Recording {
+            name,
+            lease,
+            print,
+            view,
+        })
     }
 
     /// An answer; where it is a refusal, nothing is recorded any more.
@@ -172,8 +180,8 @@ impl Task {
     }
 
     async fn end(&self, recording: Option<Recording>) {
-        if let Some(Recording { name, stream, .. }) = recording {
-            drop(stream);
+        if let Some(Recording { name, view, .. }) = recording {
+            drop(view);
             self.owned.end_one(&name).await;
         }
     }
@@ -187,9 +195,17 @@ impl Task {
     }
 }
 
-async fn next(recording: &mut Option<Recording>) -> Result<Option<v1::WatchTraceResponse>, Status> {
+/// The next hits. Where the connection is lost, the stream is opened again as long as its session is there.
+async fn next(
+    recording: &mut Option<Recording>,
+    reports: &Reports,
+) -> Result<Option<v1::WatchTraceResponse>, Status> {
+    let tell = |change| {
+        let reports = reports.clone();
+        tokio::spawn(async move { reports.send(What::Connection(change)).await });
+    };
     match recording {
-        Some(recording) => recording.stream.message().await,
+        Some(recording) => recording.view.message(tell).await,
         None => pending().await,
     }
 }
