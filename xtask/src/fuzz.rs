@@ -134,6 +134,16 @@ impl Building {
     }
 }
 
+/// Where something else has failed meanwhile, nobody waits for it.
+impl Drop for Building {
+    fn drop(&mut self) {
+        // One that has ended cannot be ended again.
+        if self.child.kill().is_ok() {
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// Adds to `cargo` that it builds the targets.
 fn build_by(mut command: Command) -> Command {
     command
