@@ -1,6 +1,9 @@
 //! `profiler.v1.TargetService`.
 
-use std::pin::Pin;
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, target_service_server::TargetService};
@@ -9,8 +12,8 @@ use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::session::{
-    self, Caller, Census, CommandLines, Counted, FunctionInfo, Handle, Known, Reason, SessionError, Sources,
-    Turns, blocking,
+    self, Backlogs, Caller, Census, CommandLines, Counted, Handle, Known, Reason, Room, SessionError,
+    Sources, Turns, UnnamedFunctions, blocking,
 };
 
 /// Functions in one message.
@@ -22,6 +25,25 @@ pub struct Targets {
     census: Census,
     /// Whose request has processes looked at: others read files meanwhile.
     turns: Turns,
+    answers: Answers,
+}
+
+/// What answers take that clients have not read yet, by user.
+#[derive(Default)]
+struct Answers(Mutex<Backlogs>);
+
+impl Answers {
+    /// Room for one of so many bytes, until its client has read it.
+    fn room(&self, caller: Caller, bytes: usize) -> Result<Arc<Room>, SessionError> {
+        let mut backlogs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each may take half of what the others leave.
+        let room = backlogs.of(caller).stream().room(bytes);
+        room.ok_or_else(|| {
+            let message = "answers to earlier requests of yours wait to be read, and take too much memory: read them, or close their \
+                           connections, and try again";
+            SessionError::new(Reason::LimitReached, message)
+        })
+    }
 }
 
 impl Targets {
@@ -31,6 +53,7 @@ impl Targets {
             handle,
             census: Census::default(),
             turns: Turns::new(),
+            answers: Answers::default(),
         }
     }
 }
@@ -71,24 +94,22 @@ impl TargetService for Targets {
                 session::list_functions(library, caller, &target, &pattern)
             })
             .await?;
-        let mut messages: Vec<_> = listed
-            .functions
-            .chunks(FUNCTIONS_PER_MESSAGE)
-            .map(|chunk| {
-                Ok(v1::ListFunctionsResponse {
-                    functions: chunk.iter().map(convert_function).collect(),
-                    unnamed: Vec::new(),
-                })
-            })
-            .collect();
-        let unnamed = listed.unnamed.into_iter().map(|file| v1::UnnamedFunctions {
-            module: file.module,
-            count: file.count as u64,
+        let room = self.answers.room(caller, listed.memory())?;
+        let mut functions = listed.functions.into_iter();
+        // The last message has what has no name.
+        let mut unnamed = Some(listed.unnamed);
+        let messages = std::iter::from_fn(move || {
+            // Until the last has left.
+            let _ = &room;
+            let next: Vec<_> = functions.by_ref().take(FUNCTIONS_PER_MESSAGE).collect();
+            if next.is_empty() {
+                return Some(Ok(unnamed_functions(unnamed.take()?)));
+            }
+            Some(Ok(v1::ListFunctionsResponse {
+                functions: next.iter().map(convert::function).collect(),
+                unnamed: Vec::new(),
+            }))
         });
-        messages.push(Ok(v1::ListFunctionsResponse {
-            functions: Vec::new(),
-            unnamed: unnamed.collect(),
-        }));
         Ok(Response::new(Box::pin(stream::iter(messages))))
     }
 
@@ -109,9 +130,15 @@ impl TargetService for Targets {
             .await?;
         let counted = self.handle.counted(caller, sources.pids.clone()).await?;
         let messages = messages(sources, &counted);
-        Ok(Response::new(Box::pin(stream::iter(
-            messages.into_iter().map(Ok),
-        ))))
+        let room = self
+            .answers
+            .room(caller, messages.iter().map(prost::Message::encoded_len).sum())?;
+        let messages = messages.into_iter().map(move |message| {
+            // Until the last has left.
+            let _ = &room;
+            Ok(message)
+        });
+        Ok(Response::new(Box::pin(stream::iter(messages))))
     }
 }
 
@@ -131,8 +158,15 @@ fn messages(sources: Sources, counted: &[Counted]) -> Vec<v1::SourceResponse> {
     messages
 }
 
-fn convert_function(function: &FunctionInfo) -> v1::Function {
-    convert::function(function)
+fn unnamed_functions(files: Vec<UnnamedFunctions>) -> v1::ListFunctionsResponse {
+    let unnamed = files.into_iter().map(|file| v1::UnnamedFunctions {
+        module: file.module,
+        count: file.count as u64,
+    });
+    v1::ListFunctionsResponse {
+        functions: Vec::new(),
+        unnamed: unnamed.collect(),
+    }
 }
 
 fn processes(
@@ -189,6 +223,21 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn answers_that_nobody_reads_are_bounded() {
+        const USER: Caller = Caller { uid: 7, gid: 7 };
+        let answers = Answers::default();
+        let first = answers.room(USER, 40 << 20).unwrap();
+        let refused = answers.room(USER, 20 << 20).unwrap_err();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        // Another user's, and a small one.
+        answers.room(Caller { uid: 8, gid: 8 }, 20 << 20).unwrap();
+        answers.room(USER, 1 << 20).unwrap();
+        drop(first);
+        // Whatever is asked for where nothing waits, as it cannot be made smaller.
+        answers.room(USER, 100 << 20).unwrap();
+    }
 
     #[test]
     fn processes_are_found_by_their_command_lines_and_described_by_them() {

@@ -39,18 +39,26 @@ pub struct Watches {
     open: Arc<Mutex<Open>>,
 }
 
-/// Those by name.
+/// Those of all users.
 #[derive(Default)]
 struct Open {
-    watches: HashMap<String, OpenWatch>,
-    /// How many watches and subscriptions there were so far.
-    made: u64,
+    watches: HashMap<WatchKey, OpenWatch>,
+    /// How many watches each user has begun so far: the names tell nobody of others.
+    begun: HashMap<u32, u64>,
+    /// How many subscriptions there were so far.
+    admitted: u64,
     /// The service stops.
     is_closed: bool,
 }
 
+/// What tells watches apart: each user's have names of their own.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct WatchKey {
+    uid: u32,
+    name: String,
+}
+
 struct OpenWatch {
-    caller: Caller,
     /// Subscriptions that it has, or is about to have, each with the number of its admission: another may have its id later.
     ids: HashMap<u32, u64>,
     changes: mpsc::Sender<Change>,
@@ -71,20 +79,20 @@ struct Change {
 
 /// A watch in the list of those that are open; dropped with its stream.
 struct Listed {
-    name: String,
+    key: WatchKey,
     open: Arc<Mutex<Open>>,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        lock(&self.open).watches.remove(&self.name);
+        lock(&self.open).watches.remove(&self.key);
     }
 }
 
 impl Listed {
     /// Forgets a subscription that has ended, unless another has its id by now.
     fn forget(&self, id: u32, number: u64) {
-        if let Some(watch) = lock(&self.open).watches.get_mut(&self.name)
+        if let Some(watch) = lock(&self.open).watches.get_mut(&self.key)
             && watch.ids.get(&id) == Some(&number)
         {
             watch.ids.remove(&id);
@@ -129,13 +137,11 @@ impl Watches {
                 return Err(SessionError::new(Reason::Stopping, "the daemon is stopping"));
             }
             let add = open.admit(caller, &HashMap::new(), subscriptions)?;
-            open.made += 1;
-            let name = open.made.to_string();
+            let key = open.next_key(caller);
             let ids = add.iter().map(|added| (added.id, added.number)).collect();
-            let watch = OpenWatch { caller, ids, changes };
-            open.watches.insert(name.clone(), watch);
+            open.watches.insert(key.clone(), OpenWatch { ids, changes });
             let listed = Listed {
-                name,
+                key,
                 open: Arc::clone(&self.open),
             };
             (listed, add)
@@ -143,7 +149,7 @@ impl Watches {
         let begun = message(
             0,
             Message::Begun(v1::WatchBegun {
-                watch: listed.name.clone(),
+                watch: listed.key.name.clone(),
             }),
         );
         let mut watch = Watch {
@@ -198,10 +204,21 @@ impl Watches {
 impl Open {
     /// A watch that a caller's user began. One of somebody else's is not told from one that does not exist.
     fn watch(&mut self, caller: Caller, name: &str) -> Result<&mut OpenWatch, SessionError> {
-        let watch = self.watches.get_mut(name);
-        watch
-            .filter(|watch| watch.caller.uid == caller.uid)
-            .ok_or_else(|| gone(name))
+        let key = WatchKey {
+            uid: caller.uid,
+            name: name.to_owned(),
+        };
+        self.watches.get_mut(&key).ok_or_else(|| gone(name))
+    }
+
+    /// The next watch of a caller's user.
+    fn next_key(&mut self, caller: Caller) -> WatchKey {
+        let begun = self.begun.entry(caller.uid).or_default();
+        *begun += 1;
+        WatchKey {
+            uid: caller.uid,
+            name: begun.to_string(),
+        }
     }
 
     /// Others beside the subscriptions that a watch has.
@@ -221,21 +238,18 @@ impl Open {
         if ids.len() > MAX_SUBSCRIPTIONS {
             return refuse(format!("a watch has up to {MAX_SUBSCRIPTIONS} subscriptions"));
         }
-        let own = self
-            .watches
-            .values()
-            .filter(|watch| watch.caller.uid == caller.uid);
-        let all: usize = own.map(|watch| watch.ids.len()).sum();
+        let own = self.watches.iter().filter(|(key, _)| key.uid == caller.uid);
+        let all: usize = own.map(|(_, watch)| watch.ids.len()).sum();
         if !caller.is_root() && all + more.len() > MAX_OF_A_USER {
             return refuse(format!(
                 "your watches have {all} subscriptions, and up to {MAX_OF_A_USER} are allowed: end others"
             ));
         }
         let admitted = more.into_iter().map(|(id, view)| {
-            self.made += 1;
+            self.admitted += 1;
             Admitted {
                 id,
-                number: self.made,
+                number: self.admitted,
                 view,
             }
         });
@@ -408,9 +422,8 @@ mod tests {
             .map(|admitted| (admitted.id, admitted.number))
             .collect();
         let (changes, _) = mpsc::channel(1);
-        let name = open.watches.len().to_string();
-        let watch = OpenWatch { caller, ids, changes };
-        open.watches.insert(name, watch);
+        let key = open.next_key(caller);
+        open.watches.insert(key, OpenWatch { ids, changes });
         Ok(())
     }
 
@@ -429,6 +442,19 @@ mod tests {
         assert_eq!(refused.reason, Reason::LimitReached);
         let other = Caller { uid: 1, gid: 1 };
         begin(&mut open, other, 64).unwrap();
+    }
+
+    #[test]
+    fn names_of_watches_tell_nothing_of_other_users() {
+        let mut open = Open::default();
+        let names = [ROOT, NOBODY, ROOT, NOBODY].map(|caller| open.next_key(caller).name);
+        assert_eq!(names, ["1", "1", "2", "2"]);
+        begin(&mut open, ROOT, 1).unwrap();
+        assert!(open.watch(ROOT, "3").is_ok());
+        assert_eq!(
+            open.watch(NOBODY, "3").err().unwrap().reason,
+            Reason::WatchNotFound
+        );
     }
 
     #[test]
