@@ -12,6 +12,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+/// The bits of a socket's mode by which others than its owner may connect.
+const OF_OTHERS: u32 = 0o066;
+
 /// Live profiling of running processes, served over gRPC on a Unix socket.
 ///
 /// Nothing is loaded into the kernel while no client has a session, unless --keep-loaded is given; nothing is
@@ -118,6 +121,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         },
         max_sessions: arguments.max_sessions,
         keep_loaded: arguments.keep_loaded,
+        serves_others: arguments.socket_mode & OF_OTHERS != 0,
         cache: arguments.cache.clone().or_else(session::default_cache),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The bit of a file's mode by which everybody may read it.
-const ALL_MAY_READ: u32 = 0o004;
+pub(super) const ALL_MAY_READ: u32 = 0o004;
 
 /// The way to the files that belong to a module.
 #[derive(Debug, Default)]

@@ -1,9 +1,16 @@
 //! Whose rights decide whether a file is opened. What leads to the files of a module was put there by others: opened
 //! with this process's own rights, a link could have root read a file for somebody who may not.
 
-use std::{fs, io, sync::mpsc, thread};
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    path::PathBuf,
+    sync::mpsc,
+    thread,
+};
 
-use profiler_target::Status;
+use profiler_target::{Status, open_at_once};
 use rustix::{
     process::{Gid, Uid, geteuid},
     thread::{
@@ -11,6 +18,8 @@ use rustix::{
         set_thread_res_uid,
     },
 };
+
+use super::home::ALL_MAY_READ;
 
 /// The user and the group of those who have no rights.
 const NOBODY: u32 = 65_534;
@@ -61,6 +70,12 @@ impl Rights {
         }
     }
 
+    /// The same supplementary groups, which no exec changes, with another user and another group.
+    #[must_use]
+    pub fn with_user(self, uid: u32, gid: u32) -> Self {
+        Self { uid, gid, ..self }
+    }
+
     const fn without_groups(uid: u32) -> Self {
         Self::of_user(uid, NOBODY)
     }
@@ -99,6 +114,17 @@ impl Reader {
         } else {
             Self::process(Rights::without_groups(owner))
         }
+    }
+
+    /// Whether a file that is open, by whatever rights, may be read with these.
+    #[must_use]
+    pub fn may_read(&self, file: &File) -> bool {
+        let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        self.0.is_none()
+            || file
+                .metadata()
+                .is_ok_and(|metadata| metadata.mode() & ALL_MAY_READ != 0)
+            || self.run(|| open_at_once(&own)).is_ok()
     }
 
     /// Runs something with these rights.
@@ -199,6 +225,34 @@ mod tests {
             status.lines().filter(of).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(told(&status().unwrap()), told(&before));
+    }
+
+    #[test]
+    fn who_may_read_a_file_that_is_open_is_decided_by_its_mode() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        if geteuid().as_raw() != 0 {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::write(&path, "text").unwrap();
+        chown(&path, Some(0), Some(9)).unwrap();
+        let file = File::open(&path).unwrap();
+        let user = Rights::of_user(1_234, 1_235);
+        let of_group = Rights {
+            supplementary: vec![9],
+            ..user.clone()
+        };
+        let readers = [Reader::OWN, Reader::process(user), Reader::process(of_group)];
+        for (mode, expected) in [
+            (0o711, [true, false, false]),
+            (0o750, [true, false, true]),
+            (0o755, [true; 3]),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let may = readers.each_ref().map(|reader| reader.may_read(&file));
+            assert_eq!(may, expected, "{mode:o}");
+        }
     }
 
     #[test]

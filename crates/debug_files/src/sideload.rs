@@ -3,12 +3,16 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
+
+use profiler_target::open_at_once;
 
 use super::{
     companion::Wanted,
     elf::{Elf, Summary},
+    reader::Reader,
 };
 
 /// Most entries of folders that are looked at.
@@ -21,8 +25,16 @@ const NAMELESS_MAX: usize = 64;
 /// ELF files by build-id.
 #[derive(Debug, Default)]
 pub struct SideLoaded {
-    by_build: HashMap<Vec<u8>, PathBuf>,
-    nameless: Vec<PathBuf>,
+    by_build: HashMap<Vec<u8>, SideFile>,
+    nameless: Vec<SideFile>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct SideFile {
+    path: PathBuf,
+    /// Whose rights it is opened with, each time: another file may have its name by then.
+    reader: Reader,
 }
 
 /// A path that cannot be used.
@@ -34,7 +46,7 @@ pub enum SideLoadError {
         /// The path as given.
         path: String,
         /// What the system says.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// There is no ELF file.
     #[error(
@@ -44,25 +56,20 @@ pub enum SideLoadError {
 }
 
 impl SideLoaded {
-    /// Lists the ELF files that paths lead to: files, and folders with all that is below them. Links are
+    /// Lists the ELF files that paths lead to, as the reader may open them: files, and folders with all that is below them. Links are
     /// followed where they are named, and not within folders.
     ///
     /// # Errors
     /// Where a path cannot be read, or has no ELF file. What cannot be read within a folder is left out.
-    pub fn scan(paths: &[PathBuf]) -> Result<Self, SideLoadError> {
+    pub fn scan(paths: &[PathBuf], reader: &Reader) -> Result<Self, SideLoadError> {
         let mut found = Self::default();
         for path in paths {
             let unreadable = |error| SideLoadError::Unreadable {
                 path: path.display().to_string(),
                 error,
             };
-            let count = if fs::metadata(path).map_err(unreadable)?.is_dir() {
-                fs::read_dir(path).map_err(unreadable)?;
-                found.add_folder(path)
-            } else {
-                File::open(path).map_err(unreadable)?;
-                usize::from(found.add_file(path))
-            };
+            // Errors are the system's, and what is found within is no error.
+            let count = reader.run(|| found.add(path, reader)).map_err(unreadable)?;
             if count == 0 {
                 return Err(SideLoadError::Nothing(path.display().to_string()));
             }
@@ -70,7 +77,18 @@ impl SideLoaded {
         Ok(found)
     }
 
-    fn add_folder(&mut self, folder: &Path) -> usize {
+    /// Adds what a path leads to, with the reader's rights; how many files that were.
+    fn add(&mut self, path: &Path, reader: &Reader) -> io::Result<usize> {
+        if fs::metadata(path)?.is_dir() {
+            fs::read_dir(path)?;
+            Ok(self.add_folder(path, reader))
+        } else {
+            open_at_once(path)?;
+            Ok(usize::from(self.add_file(path, reader)))
+        }
+    }
+
+    fn add_folder(&mut self, folder: &Path, reader: &Reader) -> usize {
         let mut count = 0;
         let mut left = ENTRIES_MAX;
         let mut folders = VecDeque::from([folder.to_path_buf()]);
@@ -82,7 +100,7 @@ impl SideLoaded {
                 left -= 1;
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() => folders.push_back(entry.path()),
-                    Ok(kind) if kind.is_file() => count += usize::from(self.add_file(&entry.path())),
+                    Ok(kind) if kind.is_file() => count += usize::from(self.add_file(&entry.path(), reader)),
                     _ => {}
                 }
             }
@@ -90,19 +108,23 @@ impl SideLoaded {
         count
     }
 
-    fn add_file(&mut self, path: &Path) -> bool {
+    fn add_file(&mut self, path: &Path, reader: &Reader) -> bool {
         let Some(Summary { build_id, has_debug }) = regular(path).and_then(|file| Summary::read(file).ok())
         else {
             return false;
         };
+        let file = || SideFile {
+            path: path.to_path_buf(),
+            reader: reader.clone(),
+        };
         match build_id {
             Some(build_id) if self.by_build.len() < FILES_MAX => match self.by_build.entry(build_id) {
                 // Of two, the one with debug information says more.
-                Entry::Occupied(mut known) if has_debug => drop(known.insert(path.to_path_buf())),
+                Entry::Occupied(mut known) if has_debug => drop(known.insert(file())),
                 Entry::Occupied(_) => {}
-                Entry::Vacant(new) => drop(new.insert(path.to_path_buf())),
+                Entry::Vacant(new) => drop(new.insert(file())),
             },
-            None if self.nameless.len() < NAMELESS_MAX => self.nameless.push(path.to_path_buf()),
+            None if self.nameless.len() < NAMELESS_MAX => self.nameless.push(file()),
             _ => {}
         }
         true
@@ -131,21 +153,27 @@ impl SideLoaded {
         by_build
             .into_iter()
             .chain(&self.nameless)
-            .filter_map(|path| Some((Elf::open(regular(path)?).ok()?, path)))
+            .filter_map(|file| Some((Elf::open(file.open()?).ok()?, &file.path)))
             .find(|(elf, _)| wanted.fits(elf))
             .map(|(elf, path)| (elf, path.clone()))
     }
 }
 
+impl SideFile {
+    fn open(&self) -> Option<File> {
+        self.reader.run(|| Ok(regular(&self.path))).ok()?
+    }
+}
+
 /// Opens a file. Pipes and devices are not read: they may have no end.
 fn regular(path: &Path) -> Option<File> {
-    let file = File::open(path).ok()?;
+    let file = open_at_once(path).ok()?;
     file.metadata().is_ok_and(|file| file.is_file()).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::reader::Rights, *};
 
     #[test]
     fn folders_are_searched_and_what_is_no_elf_file_is_refused() {
@@ -153,7 +181,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(at("a/b")).unwrap();
         fs::write(at("text"), "text").unwrap();
-        let scan = |path: PathBuf| SideLoaded::scan(&[path]);
+        let scan = |path: PathBuf| SideLoaded::scan(&[path], &Reader::OWN);
         assert!(matches!(scan(at("text")), Err(SideLoadError::Nothing(_))));
         assert!(matches!(scan(at("a")), Err(SideLoadError::Nothing(_))));
         assert!(matches!(
@@ -165,6 +193,45 @@ mod tests {
             let found = scan(at(path)).unwrap();
             assert_eq!((found.by_build.len(), found.nameless.len()), (1, 0), "{path}");
         }
-        assert!(SideLoaded::scan(&[at("a"), at("text")]).is_err());
+        assert!(SideLoaded::scan(&[at("a"), at("text")], &Reader::OWN).is_err());
+    }
+
+    #[test]
+    fn what_the_reader_may_not_open_is_neither_listed_nor_read_later() {
+        use std::os::unix::fs::PermissionsExt as _;
+        if rustix::process::geteuid().as_raw() != 0 {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let set_mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(folder.path(), 0o755);
+        fs::copy("/bin/true", at("secret")).unwrap();
+        set_mode(&at("secret"), 0o600);
+        let nobody = Reader::process(Rights::nobody());
+        let scan = |path: &Path| SideLoaded::scan(&[path.to_path_buf()], &nobody);
+        let refused = scan(&at("secret")).unwrap_err();
+        assert!(matches!(&refused, SideLoadError::Unreadable { error, .. }
+            if error.kind() == io::ErrorKind::PermissionDenied));
+        assert!(matches!(scan(folder.path()), Err(SideLoadError::Nothing(_))));
+        // One that takes the name of a file that was listed is not read either.
+        set_mode(&at("secret"), 0o644);
+        let listed = scan(folder.path()).unwrap();
+        let file = listed.by_build.values().next().unwrap();
+        assert!(file.open().is_some());
+        set_mode(&at("secret"), 0o600);
+        assert!(file.open().is_none());
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let scanned = SideLoaded::scan(std::slice::from_ref(&pipe), &Reader::OWN);
+        assert!(matches!(scanned, Err(SideLoadError::Nothing(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profiler_debug_files::SideLoaded;
+use profiler_debug_files::{Reader, SideLoaded};
 use profiler_proto::v1;
 use profiler_symbolize::{DebugFile, Frame};
 
@@ -69,7 +69,7 @@ fn open_file(files: &Files, build_id: &BuildId) -> Option<DebugFile> {
         .and_then(BuildId::new)
         .and_then(|supplement| files.get(&supplement));
     if let Some(supplement) = supplement
-        && let Ok(side_loaded) = SideLoaded::scan(std::slice::from_ref(supplement))
+        && let Ok(side_loaded) = SideLoaded::scan(std::slice::from_ref(supplement), &Reader::OWN)
     {
         file.side_load(side_loaded);
     }

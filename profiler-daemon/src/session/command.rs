@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use profiler_debug_files::SideLoaded;
+use profiler_debug_files::{Reader, SideLoaded};
 use profiler_scope::{Scope, expression::Expression};
 use profiler_target::Process;
 use tokio::sync::oneshot;
@@ -415,6 +415,8 @@ pub struct Handle {
     pub(super) turns: Turns,
     /// `None` where there are no probes: of recordings.
     pub(super) quotas: Option<Quotas>,
+    /// Who reads the files with symbols that root names.
+    pub(super) side_file_reader: Reader,
 }
 
 impl Handle {
@@ -524,7 +526,8 @@ impl Handle {
         }
         // Before anything is loaded: what is wrong with the request itself.
         admit_frequency(caller, frequency_hz)?;
-        let files = blocking(move || side_loaded(caller, &symbols)).await?;
+        let reader = self.side_file_reader.clone();
+        let files = blocking(move || side_loaded(caller, &symbols, &reader)).await?;
         let how = How {
             exit_method,
             capture,
@@ -812,7 +815,7 @@ fn stopping() -> SessionError {
 }
 
 /// Lists the files with symbols that a caller names.
-fn side_loaded(caller: Caller, paths: &[PathBuf]) -> Result<SideLoaded, SessionError> {
+fn side_loaded(caller: Caller, paths: &[PathBuf], reader: &Reader) -> Result<SideLoaded, SessionError> {
     // The names in a file are shown to the caller, who might not be allowed to read it.
     if !paths.is_empty() && caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
         return Err(SessionError::new(
@@ -820,5 +823,15 @@ fn side_loaded(caller: Caller, paths: &[PathBuf]) -> Result<SideLoaded, SessionE
             "files with symbols can be named only by root or the daemon's own user: run as root",
         ));
     }
-    SideLoaded::scan(paths).map_err(|error| SessionError::new(Reason::ArgumentInvalid, error.to_string()))
+    SideLoaded::scan(paths, reader).map_err(|error| {
+        let error = error.to_string();
+        if *reader == Reader::OWN {
+            return SessionError::new(Reason::ArgumentInvalid, error);
+        }
+        let message = format!(
+            "{error} (the daemon names other users' code by such files too, so it reads those alone that everybody may read: let \
+             everybody read it and its folders, or leave --host out)"
+        );
+        SessionError::new(Reason::ArgumentInvalid, message)
+    })
 }

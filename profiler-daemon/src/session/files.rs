@@ -2,13 +2,14 @@
 
 use std::{
     fs::File,
+    io,
     ops::Add,
     path::PathBuf,
     sync::{Arc, OnceLock},
 };
 
 use profiler_common::instruction::Action;
-use profiler_debug_files::{Home, Rights};
+use profiler_debug_files::{Home, Reader, Rights};
 use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
 use profiler_target::{
     self as target, Module, Process,
@@ -16,6 +17,7 @@ use profiler_target::{
 };
 
 use super::{
+    command::Caller,
     debug_package::{Remedy, SharedBudget},
     error::{Reason, SessionError},
     library::Library,
@@ -118,13 +120,23 @@ impl Add for Size {
 
 /// Reads the symbols of everything that a process has mapped, as far as they are not known. `packages` is what may be read to find
 /// the packages of files, of all processes of the request together.
+///
+/// Files that the caller may not read are left out. The process is one that the caller may look at, and has read its files; but it may
+/// run another program while they are read, and then its own again.
 pub fn read_process(
+    caller: Caller,
     process: &Process,
     library: &Library,
     packages: &SharedBudget,
 ) -> Result<Vec<TargetFile>, SessionError> {
     let pid = process.pid();
     let rights = Rights::of_process(pid);
+    let rights = if caller.is_root() {
+        rights
+    } else {
+        rights.with_user(caller.uid, caller.gid)
+    };
+    let reader = Reader::process(rights.clone());
     let mappings =
         target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
     library.trim();
@@ -132,6 +144,9 @@ pub fn read_process(
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
+            if !caller.is_root() && !reader.may_read(&file) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             let metadata = file.metadata()?;
             let key = (FileKey::of(&metadata), shown.clone());
             // Most files are known, and lack nothing that would have to be looked for.
@@ -181,7 +196,7 @@ fn know(
     key: &FileKey,
     home: &Home,
     library: &Library,
-) -> std::io::Result<Option<KnownFile>> {
+) -> io::Result<Option<KnownFile>> {
     let parts = Parts::find(Contents::of(file)?, key, home, library.outlines());
     let scan = |bytes| ModuleHazards::scan(shown, bytes);
     let hazards = scan(parts.files.program()).map(|own| match parts.files.symbols().map(scan) {
@@ -243,4 +258,47 @@ pub fn know_path(path: &std::path::Path) -> Arc<KnownFile> {
             .unwrap()
             .unwrap(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt as _,
+        process::{Command, Stdio},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_mapped_file_that_the_caller_may_not_read_is_left_out() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program)
+            .arg("1000")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The kernel lets the parent go on before the new program is in place.
+        let maps = format!("/proc/{}/maps", child.id());
+        while !fs::read_to_string(&maps).unwrap().contains("/libc.so") {}
+        let process = Process::open(child.id()).unwrap();
+        // What somebody may see is not to be seen by others who are told what is known of it.
+        let library = Library::new(None);
+        let read_by = |uid, mode| {
+            fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+            let caller = Caller { uid, gid: uid };
+            let files = read_process(caller, &process, &library, &SharedBudget::default()).unwrap();
+            let has = |path: &str| files.iter().any(|file| file.shown.contains(path));
+            [has("/program"), has("/libc.so")]
+        };
+        let read = [read_by(0, 0o711), read_by(1_234, 0o711), read_by(1_234, 0o755)];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(read, [[true, true], [false, true], [true, true]]);
+    }
 }

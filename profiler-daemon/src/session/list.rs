@@ -31,6 +31,27 @@ pub struct Listed {
     pub unnamed: Vec<UnnamedFunctions>,
 }
 
+impl Listed {
+    /// Bytes that it takes, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let functions = self.functions.iter().map(|function| {
+            let FunctionInfo {
+                name,
+                linkage_name,
+                file,
+                module,
+                same_code,
+                ..
+            } = function;
+            let texts = [name, linkage_name, file, module].into_iter().chain(same_code);
+            let texts: usize = texts.map(String::len).sum();
+            size_of::<FunctionInfo>() + same_code.len() * size_of::<String>() + texts
+        });
+        functions.sum()
+    }
+}
+
 /// How many functions of a file no symbol names.
 pub struct UnnamedFunctions {
     /// Path of the ELF file.

@@ -134,11 +134,13 @@ mod watchers;
 
 use std::{io, path::PathBuf, sync::Arc};
 
+use profiler_debug_files::{Reader, Rights};
+
 pub(crate) use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
-pub use backlog::Room;
+pub use backlog::{Backlogs, Room};
 #[cfg(test)]
 pub(crate) use budget::ALWAYS_ALLOWED;
 pub use budget::DEFAULT_BUDGET;
@@ -213,6 +215,8 @@ pub struct Config {
     pub max_sessions: usize,
     /// Whether the programs are loaded from the start, and while there is no session.
     pub keep_loaded: bool,
+    /// Whether other users than its own are served.
+    pub serves_others: bool,
     /// Where what is made of large files is kept, if it is: [`default_cache`].
     pub cache: Option<PathBuf>,
 }
@@ -223,6 +227,7 @@ impl Default for Config {
             engine: crate::kernel::Config::default(),
             max_sessions: 64,
             keep_loaded: false,
+            serves_others: false,
             cache: None,
         }
     }
@@ -245,6 +250,11 @@ pub fn start(config: Config) -> io::Result<Handle> {
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));
     let library = Library::new(folder.clone());
     let quotas = Some(Quotas::of(config.max_sessions));
+    let side_file_reader = if config.serves_others {
+        Reader::process(Rights::nobody())
+    } else {
+        Reader::OWN
+    };
     std::thread::Builder::new()
         .name("sessions".to_owned())
         .spawn(move || owner::Owner::new(config, folder, inbox).run())?;
@@ -253,5 +263,6 @@ pub fn start(config: Config) -> io::Result<Handle> {
         library,
         turns: Turns::new(),
         quotas,
+        side_file_reader,
     })
 }

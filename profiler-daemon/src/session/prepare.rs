@@ -25,7 +25,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
-    authorize::{authorize_asking, authorize_steps, may_look},
+    authorize::{authorize_asking, authorize_now, authorize_steps, may_look},
     by_value,
     children_before::{ChildrenCount, Parent},
     command::{Caller, Capture, TargetSpec},
@@ -271,6 +271,13 @@ pub fn look_up(
     };
     let mut found = pids.len();
     for pid in pids {
+        // What it runs is told, and opened, for those alone who may look at it.
+        if let Err(refused) = authorize_now(caller, pid)
+            && refused.reason == Reason::PermissionDenied
+        {
+            tracing::info!(target: "audit", uid = caller.uid, pid, error = %refused, "refused");
+            return Err(refused);
+        }
         let opened = Process::open(pid).map_err(|error| target_refusal(&error));
         let opened = opened.and_then(|process| {
             authorize_process(caller, &process, library)?;
@@ -418,7 +425,7 @@ impl LookedUp {
             let packages = SharedBudget::default();
             let mut processes = Vec::new();
             for process in self.processes {
-                let read = read_process(&process, library, &packages);
+                let read = read_process(self.caller, &process, library, &packages);
                 // It takes a while: what was read may be of a program that it has begun meanwhile.
                 let read = read.and_then(|read| {
                     authorize_process(self.caller, &process, library)?;

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::{
+    admission::USER,
     bpf,
     fixture::Fixture,
     service::{ROOT, Service, ended, function, session_of},
@@ -117,6 +118,18 @@ fn a_32_bit_program() {
     let words = &["runs a 32-bit executable", "only 64-bit x86"];
     let refusal = Refusal::of(Code::FailedPrecondition, "TARGET_IS_32_BIT", words);
     refused_in("idle32", &[("idle_fn", refusal)]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_somebody_elses_program_is_for_is_not_told() {
+    let service = Service::own();
+    let target = Fixture::start("idle32", &[]);
+    let request = session_of(target.pid(), "idle_fn");
+    let refused = service.runtime.block_on(service.handle.create(USER, request));
+    let words = &["belongs to user 0, you are user 61234"];
+    Refusal::of(Code::PermissionDenied, "PERMISSION_DENIED", words).is(refused.unwrap_err());
+    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]

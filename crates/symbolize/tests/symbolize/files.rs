@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use profiler_debug_files::SideLoaded;
+use profiler_debug_files::{Reader, SideLoaded};
 use profiler_symbolize::{Reason, Symbolizer};
 use profiler_testkit::{has_program, skipped};
 
@@ -198,7 +198,7 @@ fn side_loaded_files_come_first() {
     for path in [&split.debug, split.debug.parent().unwrap()] {
         let unresolved = resolve(&mut symbolizer, running.pid(), address).remove(0);
         assert_eq!(unresolved.unresolved, Some(Reason::NoSymbols));
-        symbolizer.side_load(SideLoaded::scan(&[path.to_path_buf()]).unwrap());
+        symbolizer.side_load(SideLoaded::scan(&[path.to_path_buf()], &Reader::OWN).unwrap());
         let frames = resolve(&mut symbolizer, running.pid(), address);
         assert_eq!((&*frames[0].function, frames[0].unresolved), ("hidden", None));
         assert!(frames[0].file.ends_with("inlined.c"));

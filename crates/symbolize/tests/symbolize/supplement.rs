@@ -7,7 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
-use profiler_debug_files::SideLoaded;
+use profiler_debug_files::{Reader, SideLoaded};
 use profiler_symbolize::{Reason, Symbolizer};
 use profiler_testkit::skipped;
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ fn names(shared: &Shared, side_loaded: &[PathBuf]) -> (Vec<String>, Vec<Reason>)
     let mapped = Mapped::new(&shared.path);
     let mut symbolizer = Symbolizer::new();
     if !side_loaded.is_empty() {
-        symbolizer.side_load(SideLoaded::scan(side_loaded).unwrap());
+        symbolizer.side_load(SideLoaded::scan(side_loaded, &Reader::OWN).unwrap());
     }
     let (mut names, mut reasons) = (Vec::new(), Vec::new());
     let main = address_of(&shared.whole, "main");

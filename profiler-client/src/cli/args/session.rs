@@ -76,7 +76,8 @@ pub struct SessionNewArgs {
     #[arg(long)]
     pub allocations: bool,
     /// File or folder with symbols or debug information of stripped programs and libraries, matched by
-    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files, and of
+    /// a service for several users, only those that everybody may read
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// How long the session stays while nobody watches it, in seconds or with a unit

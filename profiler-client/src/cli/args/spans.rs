@@ -71,7 +71,8 @@ pub struct SpansArgs {
     #[arg(long, conflicts_with = "from")]
     pub allocations: bool,
     /// File or folder with symbols or debug information of stripped programs and libraries, matched by
-    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files, and of
+    /// a service for several users, only those that everybody may read
     #[arg(long, value_name = "PATH", conflicts_with = "from")]
     pub symbols: Vec<PathBuf>,
     /// Write to FILE as well, when the run ends; its name gives the format: .pftrace, .perfetto-trace (Perfetto),

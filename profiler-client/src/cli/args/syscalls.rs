@@ -33,7 +33,8 @@ pub struct SyscallsArgs {
     #[command(flatten)]
     pub probing: ProbingArgs,
     /// File or folder with symbols or debug information of stripped programs and libraries, matched by
-    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files, and of
+    /// a service for several users, only those that everybody may read
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// One JSON object a line at the end: each system call, its callers, then a summary; times in nanoseconds

@@ -50,7 +50,8 @@ pub struct TimelineArgs {
     #[command(flatten)]
     pub probing: ProbingArgs,
     /// File or folder with symbols or debug information of stripped programs and libraries, matched by
-    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files, and of
+    /// a service for several users, only those that everybody may read
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// Write to FILE in place of the table; it is replaced at the end of the run, in full or not at all. Its

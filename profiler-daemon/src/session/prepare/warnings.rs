@@ -280,7 +280,7 @@ mod tests {
     use profiler_target::Process;
 
     use super::*;
-    use crate::session::{debug_package::SharedBudget, files::read_process, library::Library};
+    use crate::session::{Caller, debug_package::SharedBudget, files::read_process, library::Library};
 
     /// A program, which is ended with the test.
     struct Running(Child);
@@ -302,7 +302,8 @@ mod tests {
         let library = Library::new(None);
         let packages = SharedBudget::default();
         let read = || {
-            let mut file = read_process(&process, &library, &packages)
+            let caller = Caller { uid: 0, gid: 0 };
+            let mut file = read_process(caller, &process, &library, &packages)
                 .unwrap()
                 .swap_remove(0);
             file.shown = "first".to_owned();

@@ -47,6 +47,7 @@ mod waits;
 
 use std::{collections::BTreeMap, fs::File, io, path::Path, sync::Arc};
 
+use profiler_debug_files::Reader;
 use profiler_recording::{Cut, MAX_CHUNKS};
 use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
@@ -177,6 +178,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         library: Library::new(None),
         quotas: None,
         turns: Turns::new(),
+        side_file_reader: Reader::OWN,
     })
 }
 
