@@ -252,6 +252,7 @@ pub fn start(config: Config) -> io::Result<Handle> {
         commands,
         library,
         turns: Turns::new(),
+        leaves: timeline::Leaves::default(),
         quotas,
     })
 }

@@ -72,7 +72,7 @@ use super::{
     spans::{SpansPicture, SpansRequest},
     state::{MAX_HISTORY, Terms},
     system_calls::SyscallsPicture,
-    timeline::{TimelineBucket, TimelineRequest},
+    timeline::{Leaves, TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
     watchers::{self, Pictures},
@@ -177,6 +177,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         library: Library::new(None),
         quotas: None,
         turns: Turns::new(),
+        leaves: Leaves::default(),
     })
 }
 
