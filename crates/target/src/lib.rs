@@ -1,11 +1,12 @@
 //! Targets: processes, their mappings, and how to find them.
 //!
-//! Everything here is read from `/proc`. What a process can choose itself (its name, its command line,
+//! All but `ids` is read from `/proc`. What a process can choose itself (its name, its command line,
 //! the paths of its files) is taken as bytes and never trusted to be text.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `process` | one process, pinned by a descriptor |
+//! | `ids` | what the kernel says by the numbers of processes and threads alone |
 //! | `standing` | whose a process is, and what it may do |
 //! | `peer` | whether who is on the other end of a socket may do what this process may |
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
@@ -22,6 +23,7 @@ mod container;
 pub mod contents;
 pub mod environment;
 mod error;
+mod ids;
 mod list;
 mod maps;
 mod memory;
@@ -33,6 +35,7 @@ mod stat;
 
 pub use container::Surroundings;
 pub use error::TargetError;
+pub use ids::{has_thread, is_running};
 pub use list::{Children, Life, Listed, children, command_line, find_executable, list};
 pub use maps::{
     MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, open_at_once, visit_mappings,

@@ -12,13 +12,12 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, CWD, StatxFlags, makedev, statx},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
 use super::{
-    TargetError,
+    TargetError, ids,
     maps::open_at_once,
     standing::Standing,
     stat::{Stat, Status},
@@ -145,23 +144,18 @@ impl Process {
         (self.image.device, self.image.inode)
     }
 
-    /// CPU time of all its threads so far, in nanoseconds, in steps of the kernel's clock tick; 0 where it is gone.
+    /// CPU time of all its threads so far, the ended ones too, in nanoseconds; `None` where it is gone. None of its files is read.
     #[must_use]
     pub fn cpu_ns(&self) -> Option<u64> {
-        let ticks = read_stat(self.pid).ok()?.cpu_ticks;
-        Some(ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+        let time_ns = ids::cpu_ns(self.pid)?;
+        // Else the number may be another's by now.
+        self.is_alive().then_some(time_ns)
     }
 
-    /// Whether it still runs. It is not reaped.
+    /// Whether it still runs. It is not reaped, and none of its files is read.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // Readable means ended. An interrupted poll says nothing: not ended as far as is known.
-        !matches!(poll(&mut descriptors, Some(&now)), Ok(1..))
+        !ids::has_ended(self.descriptor.as_fd())
     }
 
     /// Whether it runs another file than when it was opened, as far as that can be seen; one that ran the same file again does not.
@@ -258,6 +252,8 @@ mod tests {
         process::{Child, Command, Stdio},
     };
 
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
 
     /// A shell that waits for lines to run.
@@ -297,6 +293,24 @@ mod tests {
     }
 
     #[test]
+    fn its_cpu_time_is_told_to_the_nanosecond() {
+        let own_ns = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap()
+        };
+        let process = Process::open(std::process::id()).unwrap();
+        let before_ns = own_ns();
+        let told_ns = process.cpu_ns().unwrap();
+        assert!((before_ns..=own_ns()).contains(&told_ns), "{told_ns}");
+        let mut child = shell();
+        let process = Process::open(child.id()).unwrap();
+        assert!(process.cpu_ns().is_some());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(process.cpu_ns(), None);
+    }
+
+    #[test]
     fn thread_stands_for_its_process() {
         let thread = std::thread::spawn(|| {
             let id = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
@@ -333,6 +347,7 @@ mod tests {
         drop(child.stdin.take());
         let mut descriptors = [PollFd::new(&process, PollFlags::IN)];
         poll(&mut descriptors, None).unwrap();
+        assert!(!process.is_alive() && !crate::is_running(child.id()));
         assert!(matches!(Process::open(child.id()), Err(TargetError::Ended(_))));
         child.wait().unwrap();
     }

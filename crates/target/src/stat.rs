@@ -16,8 +16,6 @@ pub struct Stat {
     pub kernel_thread: bool,
     /// Clock ticks since boot.
     pub start_time_ticks: u64,
-    /// CPU time of all its threads, the ended ones too, in clock ticks.
-    pub cpu_ticks: u64,
     /// Whether children of it have ended and were waited for.
     pub has_waited_for_children: bool,
     /// What an exec lays out anew, even of the same file: where its code and its stack begin.
@@ -42,7 +40,6 @@ impl Stat {
             parent: u32::try_from(number(4)?).ok()?,
             kernel_thread: number(9)? & FLAG_KERNEL_THREAD != 0,
             start_time_ticks: number(22)?,
-            cpu_ticks: number(14)?.saturating_add(number(15)?),
             // The page faults of such children: no process ends without one.
             has_waited_for_children: number(11)? > 0 || number(13)? > 0,
             layout: (number(26)?, number(28)?),

@@ -8,7 +8,7 @@ use perf_event::{
 };
 use profiler_aggregate::{ThreadId, timeline::Reading};
 
-use super::{Pace, Tracefs, closing};
+use super::{Pace, Tracefs};
 
 /// Descriptors that counters may take at once.
 const MAX_EVENTS: usize = 8192;
@@ -300,7 +300,8 @@ struct OfThread {
 }
 
 impl Counting {
-    /// Counts for these threads, `with_new_threads` also for those that they begin; threads that are gone are left out.
+    /// Counts for these threads, `with_new_threads` also for those that they begin; threads that are gone are left out. While a process
+    /// starts another program, this waits.
     ///
     /// # Errors
     /// Where the kernel refuses an event, or there would be too many.
@@ -325,8 +326,7 @@ impl Counting {
             let mut builder = counter.builder().map_err(|source| refused(0, source))?;
             // Of children that are processes nothing is counted.
             builder.inherit(with_new_threads).inherit_thread(with_new_threads);
-            let is_tracepoint = matches!(counter, Counter::Tracepoint { .. });
-            let _none_is_closed = is_tracepoint.then(closing::hold_events);
+            // Others open and close events meanwhile: this may wait for as long as a process likes.
             let mut of_threads = Vec::with_capacity(ids.len());
             for ThreadId { tgid: pid, tid } in ids {
                 let Ok(observed) = i32::try_from(*tid) else {

@@ -6,9 +6,10 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
-use aya_obj::generated::bpf_insn;
+use aya_obj::generated::{bpf_insn, bpf_prog_info};
 
 const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_BTF_LOAD: libc::c_long = 18;
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
@@ -124,6 +125,15 @@ struct PerfLinkCreate {
     cookie: u64,
 }
 
+/// The part that `BPF_OBJ_GET_INFO_BY_FD` reads.
+#[repr(C)]
+#[derive(Default)]
+struct GetInfo {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
 /// Makes one `bpf(2)` call, and gives what it returns.
 fn call<T>(command: libc::c_long, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: `attributes` is an initialised structure of the command's layout, its size is passed
@@ -148,6 +158,22 @@ fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = i32::try_from(fd).map_err(|_| io::Error::other("descriptor out of range"))?;
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How often a program was not run where it was reached, since it was loaded.
+///
+/// # Errors
+/// Where it is no program.
+pub fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: it consists of numbers, of which zero is one. Zero of something to be filled in asks for none of it.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut attributes = GetInfo {
+        bpf_fd: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
+        info_len: u32::try_from(size_of_val(&info)).unwrap_or(0),
+        info: (&raw mut info) as u64,
+    };
+    call(BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    Ok(info.recursion_misses)
 }
 
 /// Puts maps into a map of maps. One by one, the kernel would wait after each until no program sees what was there before.

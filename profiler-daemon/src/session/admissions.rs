@@ -417,7 +417,8 @@ impl Admissions {
     }
 }
 
-fn by_process(states: Vec<ProcessState>) -> BTreeMap<u32, ProcessState> {
+/// By number, as [`Engine::look_at`] tells them.
+pub fn by_process(states: Vec<ProcessState>) -> BTreeMap<u32, ProcessState> {
     states.into_iter().map(|state| (state.tgid, state)).collect()
 }
 

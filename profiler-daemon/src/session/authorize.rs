@@ -162,23 +162,11 @@ fn forbidden_by_module(pid: u32, ptrace_scope: Option<u32>) -> SessionError {
     SessionError::new(Reason::PermissionDenied, message).with("role", "root")
 }
 
-/// Checks that a caller may look at the process of this number as it is now, by the kernel's own rule.
-///
-/// # Errors
-/// Says why it may not, or that the process is gone.
-pub fn authorize_now(caller: Caller, pid: u32) -> Result<(), SessionError> {
-    if caller.is_root() {
-        return Ok(());
-    }
-    let standing = Standing::of(pid).map_err(|_| target_refusal(&TargetError::Ended(pid)))?;
-    authorize(caller, pid, &standing)
-}
-
 /// Whether a caller may look at the process of this number as it is now, by the kernel's own rule: what security modules forbid
 /// is said where it is looked at, and not hidden from lists.
 #[must_use]
 pub fn may_look(caller: Caller, pid: u32) -> bool {
-    authorize_now(caller, pid).is_ok()
+    caller.is_root() || Standing::of(pid).is_ok_and(|standing| authorize(caller, pid, &standing).is_ok())
 }
 
 /// Checks that a caller may be shown what these steps show, whatever process reaches them.

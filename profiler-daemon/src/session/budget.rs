@@ -28,7 +28,7 @@ const FIRST_LOOK_NS: u64 = 50_000_000;
 /// For so long they are new.
 const NEW_NS: u64 = 500_000_000;
 
-/// CPU time is told over this long at least: the kernel counts it in hundredths of a second.
+/// CPU time is held against costs over this long at least: the kernel may count that of a running thread a scheduler's tick late.
 const LEAST_NS: u64 = 40_000_000;
 
 /// The share of its CPU time that probes would take of a target, where that is over the budget.

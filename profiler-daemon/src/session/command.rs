@@ -17,6 +17,7 @@ use super::{
     picture::{ExitMethod, SessionInfo},
     quotas::{Allowed, Quotas, admit_frequency},
     state::views::Request,
+    timeline::Leaves,
     turns::{Turn, Turns},
 };
 use super::{
@@ -413,6 +414,7 @@ pub struct Handle {
     pub(super) commands: Requests<Command>,
     pub(super) library: Library,
     pub(super) turns: Turns,
+    pub(super) leaves: Leaves,
     /// `None` where there are no probes: of recordings.
     pub(super) quotas: Option<Quotas>,
     /// Who reads the files with symbols that root names.

@@ -20,6 +20,7 @@ use profiler_common::{
     record::{SpanEnd, SpanRef, Weight},
 };
 use profiler_symbolize::{Frame, Stacks, Word};
+use profiler_target::has_thread;
 
 use super::{
     chains::Chain,
@@ -138,7 +139,7 @@ fn touched(event: Event, tgid: u32, key: Key, weight: u64) -> Touched {
 
 /// Whether a thread has ended.
 pub fn is_gone(ThreadId { tgid, tid }: ThreadId) -> bool {
-    !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists()
+    !has_thread(tgid, tid)
 }
 
 impl Flame {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_target::{Mapping, Memory, executable_mappings};
+use profiler_target::{Mapping, Memory, Process, executable_mappings};
 
 use super::{
     command::{Caller, Command, Handle, blocking},
@@ -183,16 +183,20 @@ pub struct ProbedCodes(Mutex<Generation>);
 struct Generation {
     number: u64,
     codes: Vec<Arc<ProbedCode>>,
+    /// The session's processes.
+    processes: Vec<Arc<Process>>,
 }
 
 impl ProbedCodes {
-    /// Says which code it is by now. None is judged while probes are attached and detached: nothing is said to be probed then.
-    pub fn set(&self, codes: impl Iterator<Item = Arc<ProbedCode>>) {
+    /// Says which code it is by now, and in which processes. None is judged while probes are attached and detached: nothing is said to be
+    /// probed then.
+    pub fn set(&self, codes: impl Iterator<Item = Arc<ProbedCode>>, processes: &[Arc<Process>]) {
         let codes = codes.take(MAX_PLACES).collect();
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now = Generation {
             number: now.number + 1,
             codes,
+            processes: processes.to_vec(),
         };
     }
 
@@ -212,6 +216,8 @@ pub struct ChangedCode {
     pub generation: u64,
     /// The places.
     pub places: Vec<ChangedPlace>,
+    /// Processes in which there was nothing to look at any more, once that had been looked at.
+    pub left: HashSet<u32>,
 }
 
 impl ChangedCode {
@@ -264,6 +270,34 @@ fn changed(codes: Vec<Arc<ProbedCode>>, look_for_gone: bool) -> Vec<ChangedPlace
     changed
 }
 
+/// What a look at the code of a session's probes finds.
+#[derive(Default)]
+struct Looked {
+    places: Vec<ChangedPlace>,
+    /// As of [`ChangedCode::left`].
+    left: HashSet<u32>,
+}
+
+impl Looked {
+    /// Looks at the code, and then which processes are still there: what has changed in others is their program.
+    fn at(codes: Vec<Arc<ProbedCode>>, processes: &[Arc<Process>], look_for_gone: bool) -> Self {
+        let places = changed(codes, look_for_gone);
+        if places.is_empty() {
+            return Self::default();
+        }
+        let left = processes.iter().filter(|process| has_left(process));
+        Self {
+            left: left.map(|process| process.pid()).collect(),
+            places,
+        }
+    }
+}
+
+/// Whether there is nothing to look at in a process any more.
+fn has_left(process: &Process) -> bool {
+    !process.is_alive() || process.runs_another_file()
+}
+
 /// A session whose probes are watched.
 pub struct Watched {
     /// Its owner.
@@ -284,13 +318,17 @@ impl Handle {
         let mut said: HashSet<(u32, u64)> = HashSet::new();
         for number_of_look in 0_u64.. {
             tokio::time::sleep(LOOK).await;
-            let Some(Generation { number, codes }) = of.codes.upgrade().map(|codes| codes.now()) else {
+            let Some(now) = of.codes.upgrade().map(|codes| codes.now()) else {
                 return;
             };
+            let Generation {
+                number,
+                codes,
+                processes,
+            } = now;
             let look_for_gone = number_of_look % LOOKS_FOR_GONE == 0;
-            let looked = blocking(move || Ok(changed(codes, look_for_gone)))
-                .await
-                .unwrap_or_default();
+            let look = move || Ok(Looked::at(codes, &processes, look_for_gone));
+            let Looked { places, left } = blocking(look).await.unwrap_or_default();
             let Some(after) = of.codes.upgrade().map(|codes| codes.generation()) else {
                 return;
             };
@@ -306,13 +344,13 @@ impl Handle {
                 let at = place.at();
                 (at, seen.get(&at).copied().unwrap_or(0) + 1)
             };
-            seen = looked.iter().map(times).collect();
+            seen = places.iter().map(times).collect();
             // Of replaced files all are known together where what is gone was looked for.
             let is_certain = |place: &ChangedPlace| match place.change {
                 Change::Bytes => seen.get(&place.at()) >= Some(&LOOKS),
                 Change::Replaced => look_for_gone,
             };
-            let places: Vec<_> = looked.into_iter().filter(is_certain).collect();
+            let places: Vec<_> = places.into_iter().filter(is_certain).collect();
             let replaced = places.iter().filter(|place| place.change == Change::Replaced);
             let replaced: HashSet<(u32, u64)> = replaced.map(ChangedPlace::at).collect();
             if replaced.is_subset(&said) && places.len() == replaced.len() {
@@ -322,7 +360,11 @@ impl Handle {
             let taken_off = self.ask(caller, |reply| Command::TakeOffChanged {
                 caller,
                 name,
-                changed: ChangedCode { generation, places },
+                changed: ChangedCode {
+                    generation,
+                    places,
+                    left,
+                },
                 reply,
             });
             match taken_off.await {

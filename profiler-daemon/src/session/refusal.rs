@@ -2,7 +2,7 @@
 
 use profiler_plan::{ModuleIndex, PlanError, only_inlined};
 use profiler_scope::{Name, ScopeError};
-use profiler_target::{Process, TargetError};
+use profiler_target::{Process, TargetError, is_running};
 
 use super::{
     error::{Reason, SessionError},
@@ -44,12 +44,8 @@ pub fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> Session
 
 /// Why probes were not attached to processes: one of them has ended, has unmapped what was to be probed, or the kernel refuses.
 pub fn attach_refusal(error: &KernelError, pids: &[u32]) -> SessionError {
-    let has_ended = |pid: &&u32| {
-        let opened = Process::open(**pid);
-        matches!(opened, Err(TargetError::NotFound(_) | TargetError::Ended(_)))
-    };
     // Where one has ended meanwhile, the kernel says that a file is missing.
-    if let Some(pid) = pids.iter().find(has_ended) {
+    if let Some(pid) = pids.iter().find(|pid| !is_running(**pid)) {
         return target_refusal(&TargetError::Ended(*pid));
     }
     let refused = kernel_refusal(error);

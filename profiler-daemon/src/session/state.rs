@@ -279,7 +279,7 @@ impl Session {
 
     /// Takes its probes off the target; what they have counted stays, for the last pictures.
     pub fn quiesce(&mut self, engine: &mut Engine) {
-        self.codes.set(std::iter::empty());
+        self.codes.set(std::iter::empty(), &[]);
         self.read_children(engine);
         self.steps.quiesce(engine, None);
         if let Some(explain) = &mut self.explain {
@@ -609,11 +609,6 @@ impl Session {
     pub fn takes_stacks(&self) -> bool {
         !self.allocations.is_empty() || self.capture.as_ref().is_some_and(|capture| capture.stack)
     }
-}
-
-/// Whether there is nothing to look at in a process any more.
-fn has_left(process: &Process) -> bool {
-    !process.is_alive() || process.runs_another_file()
 }
 
 /// Why there is nothing to look at in a process any more.

@@ -1,4 +1,12 @@
 //! Counters over time, read at steps and handed to their watchers.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `leave` | threads that wait for a target's kernel, so many of each user |
+//! | `meeting` | threads that are counted each by itself, as they come |
+
+mod leave;
+mod meeting;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +20,11 @@ use profiler_aggregate::{
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
+pub use self::leave::Leaves;
+use self::{
+    leave::Leave,
+    meeting::{Ask, Meeting, Met},
+};
 use super::{
     ending::Ending,
     error::{Reason, SessionError},
@@ -163,6 +176,14 @@ struct Thread {
     line: Line,
 }
 
+/// One that counts, and whose buckets have not begun.
+pub struct Started {
+    /// It.
+    pub timeline: Timeline,
+    /// Its buckets.
+    pub buckets: mpsc::Receiver<TimelineBucket>,
+}
+
 /// One stream of buckets.
 pub struct Timeline {
     buckets: Outlet<TimelineBucket>,
@@ -171,6 +192,8 @@ pub struct Timeline {
     request: TimelineRequest,
     pids: Vec<u32>,
     all: Line,
+    /// Meets threads, where these are counted each by itself.
+    meeting: Option<Meeting>,
     threads: BTreeMap<u32, Thread>,
     threads_left_out: u64,
     named_ns: u64,
@@ -182,16 +205,16 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Begins to count for these processes. Who asks is to be authorized afterwards: before, a process may become another.
+    /// Begins to count for these processes, as long as that takes (see `leave`). Who asks is to be authorized afterwards: before, a
+    /// process may become another. Then its buckets [begin](Self::begin).
     ///
     /// # Errors
     /// Where the machine does not have a counter, or refuses to count for these threads.
     pub fn start(
         pids: Vec<u32>,
         mut request: TimelineRequest,
-        calls: Option<u64>,
-        now_ns: u64,
-    ) -> Result<(Self, mpsc::Receiver<TimelineBucket>), SessionError> {
+        leave: Leave,
+    ) -> Result<Started, SessionError> {
         let mut told = None;
         if request.counters.is_empty() {
             let (by_default, counters) = Told::by_default();
@@ -209,20 +232,48 @@ impl Timeline {
         let mut timeline = Self {
             buckets,
             told,
-            next_ns: now_ns + request.step_ns,
-            request,
             pids,
             all: Line::new(all, counters),
+            meeting: None,
             threads: BTreeMap::new(),
             threads_left_out: 0,
             named_ns: 0,
             seq: 0,
             slow: 0,
-            from_ns: now_ns,
-            calls_before: calls.unwrap_or(0),
+            from_ns: 0,
+            next_ns: 0,
+            calls_before: 0,
+            request,
         };
-        timeline.meet_threads(now_ns);
-        Ok((timeline, receiver))
+        if timeline.request.threads {
+            let ask = Ask {
+                pids: timeline.pids.clone(),
+                known: BTreeSet::new(),
+                with_names: false,
+            };
+            timeline.take(Met::by(&timeline.request.counters, &ask));
+            timeline.meeting = Some(Meeting::start(timeline.request.counters.clone(), leave)?);
+        }
+        Ok(Started {
+            timeline,
+            buckets: receiver,
+        })
+    }
+
+    /// Begins the first bucket: what was counted until now is in none.
+    pub fn begin(&mut self, calls: Option<u64>, now_ns: u64) {
+        self.all.read();
+        for thread in self.threads.values_mut() {
+            thread.line.read();
+        }
+        (self.from_ns, self.named_ns) = (now_ns, now_ns);
+        self.next_ns = now_ns + self.request.step_ns;
+        self.calls_before = calls.unwrap_or(0);
+    }
+
+    /// The processes that it counts for.
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
     }
 
     /// Counts no more for a process, which has ended or may not be looked at any more. What it has counted since the last bucket is
@@ -251,6 +302,7 @@ impl Timeline {
     /// Ends the bucket and hands it over, once who reads it has been authorized again to look at the processes.
     pub fn end_bucket(&mut self, moment: &Moment<'_>) {
         let now_ns = moment.now_ns;
+        self.take_met();
         let counted = self.all.read();
         let threads = self.threads.iter_mut().map(|(tid, thread)| ThreadCounted {
             tid: *tid,
@@ -289,51 +341,40 @@ impl Timeline {
         self.meet_threads(now_ns);
     }
 
-    /// Begins to count for threads that are new, and lets go of those that are gone.
+    /// Takes over threads that were met, and lets go of those that are gone.
+    fn take_met(&mut self) {
+        if let Some(met) = self.meeting.as_mut().and_then(Meeting::take) {
+            self.take(met);
+        }
+    }
+
+    fn take(&mut self, met: Met) {
+        self.threads.retain(|tid, _| met.running.contains(tid));
+        let pids = &self.pids;
+        let own = met
+            .new
+            .into_iter()
+            .filter(|(_, thread)| pids.contains(&thread.pid));
+        self.threads.extend(own);
+        for (tid, name) in met.names {
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.name = name;
+            }
+        }
+        self.threads_left_out = met.left_out;
+    }
+
+    /// Has threads met that are new by now, for the next bucket.
     fn meet_threads(&mut self, now_ns: u64) {
-        if !self.request.threads {
-            return;
-        }
-        let running: BTreeMap<u32, u32> = self
-            .pids
-            .iter()
-            .flat_map(|pid| threads(*pid).into_iter().map(|tid| (tid, *pid)))
-            .collect();
-        self.threads.retain(|tid, _| running.contains_key(tid));
-        let mut left_out = 0;
-        for (tid, pid) in &running {
-            if self.threads.contains_key(tid) {
-                continue;
-            }
-            if self.threads.len() >= MAX_THREADS {
-                left_out += 1;
-                continue;
-            }
-            let id = ThreadId {
-                tgid: *pid,
-                tid: *tid,
-            };
-            match Counting::start(&self.request.counters, &[id], false) {
-                Ok(counting) => {
-                    let thread = Thread {
-                        pid: *pid,
-                        name: name(*pid, *tid),
-                        line: Line::new(counting, self.request.counters.len()),
-                    };
-                    self.threads.insert(*tid, thread);
-                }
-                Err(error) => {
-                    tracing::debug!(%error, tid, "a thread is not counted by itself");
-                    left_out += 1;
-                }
-            }
-        }
-        self.threads_left_out = left_out;
-        if now_ns.saturating_sub(self.named_ns) >= NAMES_NS {
+        let Some(meeting) = &mut self.meeting else { return };
+        let with_names = now_ns.saturating_sub(self.named_ns) >= NAMES_NS;
+        let ask = Ask {
+            pids: self.pids.clone(),
+            known: self.threads.keys().copied().collect(),
+            with_names,
+        };
+        if meeting.ask(ask) && with_names {
             self.named_ns = now_ns;
-            for (tid, thread) in &mut self.threads {
-                thread.name = name(thread.pid, *tid);
-            }
         }
     }
 }
@@ -363,8 +404,8 @@ fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionErro
     }
 }
 
-fn name(pid: u32, tid: u32) -> Arc<str> {
-    name_of_thread(pid, tid).unwrap_or_default().into()
+fn name(ThreadId { tgid, tid }: ThreadId) -> Arc<str> {
+    name_of_thread(tgid, tid).unwrap_or_default().into()
 }
 
 /// A counter that this machine does not have, with those that there are.

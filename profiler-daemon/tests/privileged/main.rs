@@ -53,6 +53,7 @@ mod stacks_languages;
 mod stacks_late;
 mod stacks_target;
 mod stacks_truth;
+mod starting;
 mod system_calls;
 mod timeline;
 mod unique;

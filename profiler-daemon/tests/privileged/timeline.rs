@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{PATIENCE, Service},
+    service::{PATIENCE, ROOT, Service},
+    skipped,
+    starting::Starting,
 };
 
 const STEP_NS: u64 = 20_000_000;
@@ -130,4 +132,30 @@ fn counters_that_are_not_here_are_refused() {
     }
     service.end(&session);
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_is_starting_a_program_holds_up_nobody_but_who_counts_for_it() {
+    let Some(mut target) = Starting::begin() else {
+        return skipped("this kernel has no file systems of programs (FUSE)");
+    };
+    let service = Service::start();
+    let session = service.attach(target.pid(), "").unwrap();
+    target.go();
+    // The kernel lets nobody begin to count for it now.
+    let watching = service
+        .handle
+        .watch_timeline(ROOT, session.name, request(&["task-clock"]));
+    let others = async {
+        let listed = tokio::time::timeout(PATIENCE, service.handle.list(ROOT)).await;
+        target.answer();
+        listed
+    };
+    // In this order: others come later.
+    let both = async { tokio::join!(watching, others) };
+    let (watched, listed) = service.runtime.block_on(both);
+    listed.expect("others wait for the process").unwrap();
+    // It runs another program by now, which ends the session.
+    println!("counted: {}", watched.is_ok());
 }

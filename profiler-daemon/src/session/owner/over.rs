@@ -14,14 +14,8 @@ use super::{Owner, Steps};
 use crate::{
     kernel::{AttachKind, OffCpu, StillOff},
     session::{
-        command::Reply,
-        cost::monotonic_ns,
-        ending::Ending,
-        memory,
-        name::SessionName,
-        running::Running,
-        state::{Closed, Session},
-        symbols::NamedBatch,
+        admissions::by_process, command::Reply, cost::monotonic_ns, ending::Ending, memory,
+        name::SessionName, running::Running, state::Session, symbols::NamedBatch,
     },
 };
 
@@ -221,9 +215,8 @@ impl Owner {
         let before = running.symbols.under_way();
         running.send_still_off(&still_off, &session.pids(), since_ns);
         let awaited = running.symbols.under_way();
-        for Closed { pid, .. } in session.closed_to_owner() {
-            session.lose_timelines(pid);
-        }
+        let states = running.engine.look_at(&session.asked_about());
+        session.lose_closed(states.map(by_process));
         session.end_buckets(&running.engine, now_ns, Some(&ending));
         self.over.push(Over {
             session,

@@ -33,6 +33,20 @@ impl Owner {
         }
     }
 
+    /// A session that is asked about something before a view of it is opened. That a caller may not is logged.
+    pub fn asked_before<V: View>(
+        &mut self,
+        caller: Caller,
+        name: &str,
+    ) -> Result<&mut Session, SessionError> {
+        let session = self.session(caller, name);
+        if session.is_err() {
+            let session = &SessionName::meant_by(caller, name);
+            tracing::info!(target: "audit", uid = caller.uid, session = %session, view = V::NAME, "refused");
+        }
+        session
+    }
+
     pub(super) fn open<V: View>(
         &mut self,
         name: &SessionName,

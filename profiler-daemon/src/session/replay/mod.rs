@@ -73,7 +73,7 @@ use super::{
     spans::{SpansPicture, SpansRequest},
     state::{MAX_HISTORY, Terms},
     system_calls::SyscallsPicture,
-    timeline::{TimelineBucket, TimelineRequest},
+    timeline::{Leaves, TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
     watchers::{self, Pictures},
@@ -179,6 +179,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         quotas: None,
         turns: Turns::new(),
         side_file_reader: Reader::OWN,
+        leaves: Leaves::default(),
     })
 }
 

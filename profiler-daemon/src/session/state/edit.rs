@@ -89,7 +89,7 @@ impl Session {
         prepared: Prepared,
         now_ns: u64,
     ) -> Result<(), KernelError> {
-        self.codes.set(std::iter::empty());
+        self.codes.set(std::iter::empty(), &[]);
         let replaced = self.replace_unwatched(engine, dropped, prepared, now_ns);
         self.tell_code();
         replaced
@@ -185,7 +185,8 @@ impl Session {
         // Of what is to be attached again, it is not known which breakpoints are there.
         let steps = self.steps.iter().filter(|_| !self.is_awaited());
         let codes = steps.flat_map(RunningStep::code);
-        self.codes.set(codes.filter(|code| pids.contains(&code.pid)));
+        self.codes
+            .set(codes.filter(|code| pids.contains(&code.pid)), &self.processes);
     }
 
     /// Processes in which it has return probes, or had and needs others in their place.

@@ -16,7 +16,7 @@ use super::{
         probed_code::{Change, ChangedCode, ProbedCode},
         steps::{OffCause, RunningStep, TakenOff, taken_off},
     },
-    Session, has_left,
+    Session,
 };
 use crate::kernel::Engine;
 use profiler_common::probe::ProbeId;
@@ -219,13 +219,14 @@ impl Session {
         }
         let mut verdict = Verdict::default();
         let mut replaced: BTreeSet<(u32, PathBuf)> = BTreeSet::new();
-        let living = self.processes.iter().filter(|process| !has_left(process));
-        let living: HashSet<u32> = living.map(|process| process.pid()).collect();
         for (number, step) in self.steps.iter().enumerate() {
             // By function; of a line, by none.
             let mut changes: HashMap<Option<&Key>, Change> = HashMap::new();
             let mut stay: HashSet<Option<&Key>> = HashSet::new();
-            let codes: Vec<_> = step.code().filter(|code| living.contains(&code.pid)).collect();
+            let codes: Vec<_> = step
+                .code()
+                .filter(|code| self.looks_at(code.pid) && !changed.left.contains(&code.pid))
+                .collect();
             for code in &codes {
                 match changed.of(code) {
                     // One that a process has changed goes, whatever others did.
@@ -299,7 +300,7 @@ impl Session {
         }
         tracing::info!(target: "audit", session = %self.name, reason, "taken off");
         // Others are attached anew meanwhile.
-        self.codes.set(std::iter::empty());
+        self.codes.set(std::iter::empty(), &[]);
         for (number, functions) in verdict.functions {
             self.steps.take_off(engine, number, &functions);
         }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 
 use profiler_common::instruction::Action;
 use profiler_scope::Place;
-use profiler_target::Process;
+use profiler_target::is_running;
 
 use super::{
     super::{
@@ -239,7 +239,7 @@ fn unless_ended<T>(
     is_only: bool,
 ) -> Result<Option<T>, KernelError> {
     match attached {
-        Err(_) if !is_only && Process::open(pid).is_err() => Ok(None),
+        Err(_) if !is_only && !is_running(pid) => Ok(None),
         attached => attached.map(Some),
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use profiler_common::probe::ProbeId;
-use profiler_target::Process;
+use profiler_target::is_running;
 
 use super::{
     super::{cost::monotonic_ns, functions::Function, prepare::PreparedStep, probe_order::Late},
@@ -128,8 +128,7 @@ impl Steps {
         for spans in &mut step.spans {
             let all = spans.attachment.probes().iter().copied();
             let gone: HashSet<ProbeId> = all.filter(|probe| !stay.contains(probe)).collect();
-            let is_alive = Process::open(spans.attachment.pid()).is_ok();
-            if gone.is_empty() || !spans.attachment.is_attached() || !is_alive {
+            if gone.is_empty() || !spans.attachment.is_attached() || !is_running(spans.attachment.pid()) {
                 continue;
             }
             if gone.len() == spans.attachment.probes().len() {
@@ -161,6 +160,6 @@ impl Steps {
         if awaited.is_empty() {
             return Ok(false);
         }
-        engine.attach_again(&mut awaited, |pid| Process::open(pid).is_ok())
+        engine.attach_again(&mut awaited, is_running)
     }
 }

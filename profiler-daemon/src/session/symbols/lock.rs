@@ -1,10 +1,10 @@
 //! Describes the lock that a thread waits for: the data at its address, and its holder.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use profiler_aggregate::waits::Lock;
 use profiler_symbolize::{FrameId, Symbolizer};
-use profiler_target::Memory;
+use profiler_target::{Memory, has_thread};
 
 use super::allocated::AllocationSites;
 use crate::kernel::Interval;
@@ -76,8 +76,7 @@ pub(super) fn holder(
         return None;
     }
     let holder = read_holder(interval.tgid, address)?;
-    let is_of_process = Path::new(&format!("/proc/{}/task/{holder}", interval.tgid)).exists();
-    (is_of_process && holder != interval.tid && sees_numbers_of(interval.tgid))
+    (has_thread(interval.tgid, holder) && holder != interval.tid && sees_numbers_of(interval.tgid))
         .then(|| symbolizer.thread(interval.tgid, holder, now_ns))
 }
 

@@ -1,21 +1,27 @@
 //! A session's counters over time.
 
-use profiler_target::TargetError;
+use std::{collections::BTreeMap, sync::Arc};
+
+use profiler_common::admission::ProcessState;
+use profiler_target::{Process, Standing, TargetError};
 use tokio::sync::mpsc;
 
-use super::{Live, Tick, View};
+use super::{Live, Request, Tick, View};
 use crate::{
-    kernel::Engine,
+    kernel::{Engine, KernelError},
     session::{
-        authorize::authorize_now,
-        command::{Caller, Handle},
+        admissions::by_process,
+        authorize::authorize,
+        command::{Caller, Command, Handle, Reply},
         departures::{DepartureCause, Leaving},
         ending::Ending,
         error::{Reason, SessionError},
-        refusal::target_refusal,
+        owner::Owner,
+        refusal::{kernel_refusal, target_refusal},
         replay::Player,
+        running::answer,
         state::Session,
-        timeline::{Moment, Timeline, TimelineBucket, TimelineRequest},
+        timeline::{Moment, Started, Timeline, TimelineBucket, TimelineRequest},
         watchers::Streams,
     },
 };
@@ -28,9 +34,40 @@ pub struct Closed {
     pub why: Leaving,
 }
 
-/// A client asks for them.
+/// A client asks for them, and it is being counted.
 pub struct Timelines {
+    started: Started,
+}
+
+/// A client asks whom to count for.
+struct Asked {
     request: TimelineRequest,
+    reply: Reply<Counted>,
+}
+
+/// Whom to count for.
+enum Counted {
+    /// These processes.
+    Living(Vec<u32>),
+    /// Nobody: it was recorded.
+    Recorded(mpsc::Receiver<TimelineBucket>),
+}
+
+impl Request for Asked {
+    fn open(self: Box<Self>, owner: &mut Owner, caller: Caller, session: &str) {
+        let session = owner.asked_before::<Timelines>(caller, session);
+        let pids = session.and_then(|session| session.counted_pids());
+        answer(self.reply, pids.map(Counted::Living));
+    }
+
+    fn replay(self: Box<Self>, player: &mut Player, session: &str) {
+        let Self { request, reply } = *self;
+        if reply.is_closed() {
+            return;
+        }
+        let replayed = player.timeline(session, &request, &|| !reply.is_closed());
+        answer(reply, replayed.map(Counted::Recorded));
+    }
 }
 
 impl View for Timelines {
@@ -45,25 +82,11 @@ impl View for Timelines {
             now_ns,
             ..
         } = live;
-        if session.last_asks_for_return() {
-            return Err(SessionError::new(
-                Reason::ArgumentInvalid,
-                "calls on a timeline cannot be filtered by return value, which is unknown when they begin: remove the condition on it",
-            ));
-        }
-        let next_ns = now_ns + self.request.step_ns;
-        let stream = session.begin_timeline(&running.engine, self.request, now_ns)?;
+        session.refuse_timeline()?;
+        let Started { timeline, buckets } = self.started;
+        let next_ns = session.begin_timeline(&mut running.engine, timeline, now_ns)?;
         running.next_tick_ns = running.next_tick_ns.min(next_ns);
-        Ok(stream)
-    }
-
-    fn replay(
-        self,
-        player: &mut Player,
-        session: &str,
-        is_awaited: &dyn Fn() -> bool,
-    ) -> Result<Self::Stream, SessionError> {
-        player.timeline(session, &self.request, is_awaited)
+        Ok(buckets)
     }
 
     fn streams(session: &Session) -> &dyn Streams {
@@ -103,38 +126,75 @@ impl Handle {
         name: String,
         request: TimelineRequest,
     ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
-        self.watch(caller, name, Timelines { request }).await
+        let (session, asked) = (name.clone(), request.clone());
+        let counted = self.ask(caller, |reply| Command::Watch {
+            caller,
+            name: session,
+            request: Box::new(Asked {
+                request: asked,
+                reply,
+            }),
+        });
+        let pids = match counted.await? {
+            Counted::Living(pids) => pids,
+            Counted::Recorded(buckets) => return Ok(buckets),
+        };
+        let start = move |leave| Timeline::start(pids, request, leave);
+        let started = self.leaves.run(caller, start).await?;
+        self.watch(caller, name, Timelines { started }).await
     }
 }
 
 impl Session {
-    /// Begins to count for its processes.
+    /// Processes that counters are to count for.
     ///
     /// # Errors
-    /// Where the machine does not have a counter, or refuses to count, or the session's owner may not look at a process any more.
+    /// Where none can be shown.
+    pub fn counted_pids(&self) -> Result<Vec<u32>, SessionError> {
+        self.refuse_timeline()?;
+        let living = self.processes.iter().filter(|process| process.is_alive());
+        Ok(living.map(|process| process.pid()).collect())
+    }
+
+    /// Refuses what it cannot show.
+    fn refuse_timeline(&self) -> Result<(), SessionError> {
+        if self.last_asks_for_return() {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                "calls on a timeline cannot be filtered by return value, which is unknown when they begin: remove the condition on it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Shows from now on what is counted for its processes. When the first bucket is over.
+    ///
+    /// # Errors
+    /// Where one of them has ended or left, or the session's owner may not look at it any more.
     fn begin_timeline(
         &mut self,
-        engine: &Engine,
-        request: TimelineRequest,
+        engine: &mut Engine,
+        mut timeline: Timeline,
         now_ns: u64,
-    ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
-        let calls = self.calls_so_far(engine);
-        let living = self.processes.iter().filter(|process| process.is_alive());
-        let pids: Vec<u32> = living.map(|process| process.pid()).collect();
-        let (timeline, buckets) = Timeline::start(pids.clone(), request, calls, now_ns)?;
-        // What was opened above may be of what a process has become since it was looked at last.
-        for process in self
-            .processes
-            .iter()
-            .filter(|process| pids.contains(&process.pid()))
-        {
-            authorize_now(self.owner, process.pid())?;
+    ) -> Result<u64, SessionError> {
+        // The session may be another of its name by now.
+        if let Some(pid) = timeline.pids().iter().find(|pid| !self.looks_at(**pid)) {
+            return Err(target_refusal(&TargetError::Ended(*pid)));
+        }
+        // What was opened may be of what a process has become since it was looked at last.
+        let states = engine.look_at(&self.asked_about_of(timeline.pids().to_vec()));
+        let states = by_process(states.map_err(|error| kernel_refusal(&error))?);
+        let counted = |process: &&Arc<Process>| timeline.pids().contains(&process.pid());
+        for process in self.processes.iter().filter(counted) {
+            self.may_be_shown(process.pid(), &states)?;
             if !process.is_alive() {
                 return Err(target_refusal(&TargetError::Ended(process.pid())));
             }
         }
+        timeline.begin(self.calls_so_far(engine), now_ns);
+        let next_ns = timeline.next_ns();
         self.timelines.push(timeline);
-        Ok(buckets)
+        Ok(next_ns)
     }
 
     /// Whether a bucket is over.
@@ -142,13 +202,36 @@ impl Session {
         self.timelines.iter().any(|timeline| timeline.next_ns() <= now_ns)
     }
 
+    /// Processes that the kernel has to be asked about before it is shown what was counted of them: root may look at every one.
+    pub fn asked_about(&self) -> Vec<u32> {
+        if self.timelines.is_empty() {
+            return Vec::new();
+        }
+        self.asked_about_of(self.pids())
+    }
+
+    fn asked_about_of(&self, pids: Vec<u32>) -> Vec<u32> {
+        if self.owner.is_root() { Vec::new() } else { pids }
+    }
+
+    /// Whether the session's owner may be shown what was counted of a process, which is one of these.
+    fn may_be_shown(&self, pid: u32, states: &BTreeMap<u32, ProcessState>) -> Result<(), SessionError> {
+        if self.owner.is_root() {
+            return Ok(());
+        }
+        let state = states
+            .get(&pid)
+            .ok_or_else(|| target_refusal(&TargetError::Ended(pid)))?;
+        authorize(self.owner, pid, &standing(state))
+    }
+
     /// Living processes that the session's owner may look at no more, as the kernel's own counters ask nobody; those that have ended
-    /// are let go of.
-    pub fn closed_to_owner(&mut self) -> Vec<Closed> {
+    /// are let go of. `states` is what they are now.
+    pub fn closed_to_owner(&mut self, states: &BTreeMap<u32, ProcessState>) -> Vec<Closed> {
         let mut closed = Vec::new();
         for process in self.processes.iter() {
             let pid = process.pid();
-            let asked = authorize_now(self.owner, pid);
+            let asked = self.may_be_shown(pid, states);
             // In this order: of a process that lives, the answer is.
             match asked {
                 _ if !process.is_alive() => self
@@ -166,6 +249,26 @@ impl Session {
             }
         }
         closed
+    }
+
+    /// Counts no more for processes that its owner may look at no more; where that is not known, for none.
+    pub fn lose_closed(&mut self, states: Result<BTreeMap<u32, ProcessState>, KernelError>) {
+        if self.timelines.is_empty() {
+            return;
+        }
+        let closed: Vec<u32> = match states {
+            Ok(states) => {
+                let closed = self.closed_to_owner(&states).into_iter();
+                closed.map(|closed| closed.pid).collect()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "processes could not be looked at: what was counted of them last is not shown");
+                self.pids()
+            }
+        };
+        for pid in closed {
+            self.lose_timelines(pid);
+        }
     }
 
     /// Counts no more for a process.
@@ -190,5 +293,15 @@ impl Session {
             }
         }
         self.timelines.iter().map(Timeline::next_ns).min()
+    }
+}
+
+/// What a process is to the kernel. A first thread that has ended before the others has no memory any more that could be read or not; whose
+/// it was stays.
+fn standing(state: &ProcessState) -> Standing {
+    let standing = Standing::from(state);
+    Standing {
+        dumpable: standing.dumpable || state.image.memory == 0,
+        ..standing
     }
 }

@@ -1,0 +1,144 @@
+//! Threads that wait for a target's kernel to let them count: so many of each user.
+//!
+//! While a process starts another program, the kernel lets nobody begin to count for it. That lasts until the files that the process had
+//! open for itself are closed, which a file system of the user's own can draw out. Whoever begins to count therefore does so on a thread of
+//! its own, which holds up nothing else.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use tokio::sync::oneshot;
+
+use crate::session::{
+    command::Caller,
+    error::{Reason, SessionError},
+};
+
+/// Threads of one user: one that begins to count, and one of each stream that counts threads each by itself.
+const MAX_THREADS: usize = 64;
+
+/// The threads of all users. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Leaves(Arc<Mutex<HashMap<u32, usize>>>);
+
+/// Leave for one thread, until it is dropped.
+pub struct Leave {
+    of: Leaves,
+    uid: u32,
+}
+
+impl Leaves {
+    /// Leave for a thread of a caller's.
+    ///
+    /// # Errors
+    /// Where it has as many as it may have.
+    pub fn take(&self, caller: Caller) -> Result<Leave, SessionError> {
+        let mut threads = self.lock();
+        let threads = threads.entry(caller.uid).or_default();
+        if *threads >= MAX_THREADS {
+            let message = format!(
+                "{MAX_THREADS} of your streams count threads already, or wait for processes that start other programs: try again"
+            );
+            return Err(SessionError::new(Reason::LimitReached, message));
+        }
+        *threads += 1;
+        Ok(Leave {
+            of: self.clone(),
+            uid: caller.uid,
+        })
+    }
+
+    /// Has work done on a thread of a caller's, with the leave for it.
+    ///
+    /// # Errors
+    /// Those of the work, and where there can be no more threads.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        work: impl FnOnce(Leave) -> Result<T, SessionError> + Send + 'static,
+    ) -> Result<T, SessionError> {
+        let leave = self.take(caller)?;
+        let (done, answer) = oneshot::channel();
+        let work = move || {
+            // Nobody may be waiting for it any more.
+            let _ = done.send(work(leave));
+        };
+        start("counting", work)?;
+        answer
+            .await
+            .map_err(|_| SessionError::new(Reason::Kernel, "counting for the target failed"))?
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut threads = self.of.lock();
+        if let Some(of_user) = threads.get_mut(&self.uid) {
+            *of_user -= 1;
+            if *of_user == 0 {
+                threads.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// Starts a thread.
+pub fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), SessionError> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    let refused = |error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}"));
+    started.map(drop).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_has_so_many_threads_and_others_have_theirs() {
+        let leaves = Leaves::default();
+        let caller = |uid| Caller { uid, gid: uid };
+        let mut taken: Vec<Leave> = (0..MAX_THREADS)
+            .map(|_| leaves.take(caller(1)).unwrap())
+            .collect();
+        let refused = leaves.take(caller(1)).err().unwrap();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        drop(leaves.take(caller(2)).unwrap());
+        taken.pop();
+        taken.push(leaves.take(caller(1)).unwrap());
+        drop(taken);
+        assert!(leaves.lock().is_empty());
+    }
+
+    #[test]
+    fn work_that_waits_holds_up_no_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let leaves = Leaves::default();
+        let caller = Caller { uid: 1, gid: 1 };
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (begin, begins) = oneshot::channel();
+        let waits = leaves.run(caller, move |_leave| {
+            let _ = begin.send(());
+            // Until it is let go.
+            let _ = ends.recv();
+            Ok("first")
+        });
+        runtime.block_on(async {
+            let others = async {
+                begins.await.unwrap();
+                let second = leaves.run(caller, |_leave| Ok("second")).await.unwrap();
+                drop(end);
+                second
+            };
+            let (first, second) = tokio::join!(waits, others);
+            assert_eq!((first.unwrap(), second), ("first", "second"));
+        });
+        assert!(leaves.lock().is_empty());
+    }
+}
