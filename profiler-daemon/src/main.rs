@@ -1,6 +1,11 @@
 //! `profilerd`: the daemon. Load, serve, drain.
 
-use std::{fmt, io::IsTerminal as _, path::PathBuf, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, IsTerminal as _, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::Parser;
 use profiler_daemon::{
@@ -78,11 +83,43 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "a power of two from 4096 to 1073741824 is expected".to_owned())
 }
 
+/// Writes lines of the log, each at once. Names of files and processes are anybody's: none begins a line of its own, as an entry of the
+/// audit log would.
+struct LogLine<W>(W);
+
+impl<W: Write> Write for LogLine<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let (text, end) = match line.split_last() {
+            Some((b'\n', text)) => (text, &b"\n"[..]),
+            _ => (line, &b""[..]),
+        };
+        if text.contains(&b'\n') || text.contains(&b'\r') {
+            let mut whole = Vec::with_capacity(line.len() + 8);
+            for byte in text {
+                match byte {
+                    b'\n' => whole.extend(b"\\n"),
+                    b'\r' => whole.extend(b"\\r"),
+                    byte => whole.push(*byte),
+                }
+            }
+            whole.extend(end);
+            self.0.write_all(&whole)?;
+        } else {
+            self.0.write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn main() -> ExitCode {
     environment::distrust();
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogLine(std::io::stderr()))
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")))
         .init();
@@ -200,5 +237,20 @@ impl Stop {
             _ = self.terminate.recv() => Name("SIGTERM"),
             _ = self.interrupt.recv() => Name("SIGINT"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_begins_no_line_of_the_log() {
+        let mut log = LogLine(Vec::new());
+        log.write_all(b"INFO audit: attached scope=a\nINFO audit: forged\r\n")
+            .unwrap();
+        log.write_all(b"INFO plain\n").unwrap();
+        let expected = "INFO audit: attached scope=a\\nINFO audit: forged\\r\nINFO plain\n";
+        assert_eq!(String::from_utf8(log.0).unwrap(), expected);
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -83,7 +83,7 @@ impl Wanted {
         let candidates = self.candidates(home);
         let files = candidates.iter().flat_map(|path| home.open(path));
         files
-            .filter_map(|file| Some(FileKey::of(&file.metadata().ok()?)))
+            .filter_map(|file| Some(FileKey::of_open(&file, &file.metadata().ok()?)))
             .collect()
     }
 
@@ -136,7 +136,8 @@ impl Wanted {
     /// choice shown in place of the module's own.
     #[must_use]
     pub fn may_own(&self, file: &File) -> bool {
-        let owner = file.metadata().map(|file| file.uid());
+        let key = file.metadata().map(|metadata| FileKey::of_open(file, &metadata));
+        let owner = key.map(|key| key.owner);
         owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
     }
 

@@ -47,7 +47,7 @@ impl Elf {
     /// As for [`Contents::of`], and where it is no x86-64 ELF file.
     pub fn open(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        let (length, key) = (metadata.size(), FileKey::of(&metadata));
+        let (length, key) = (metadata.size(), FileKey::of_open(&file, &metadata));
         let contents = Contents::of(&file)?;
         Self::new(
             Backing::File {
@@ -265,7 +265,11 @@ impl Summary {
     /// As for [`Elf::open`].
     pub fn read(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        contents::check(&file, metadata.size(), contents::others_may_write(&metadata))?;
+        contents::check(
+            &file,
+            metadata.size(),
+            contents::may_be_cut_short(&file, &metadata),
+        )?;
         let pieces = ReadCache::new(file);
         let parsed = profiler_elf::parse(&pieces).map_err(invalid)?;
         let debug = parsed.section_by_name(".debug_info");

@@ -7,7 +7,10 @@ use std::{
 };
 
 use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
-use profiler_target::{Mapping, contents::FileKey};
+use profiler_target::{
+    Mapping,
+    contents::{FileKey, UNKNOWN_OWNER},
+};
 
 use super::{
     frame::{Data, Frames},
@@ -67,13 +70,14 @@ impl Modules {
         home: impl FnOnce(&Metadata) -> Home,
     ) -> io::Result<ModuleId> {
         let metadata = file.metadata()?;
-        let key = FileKey::of(&metadata);
+        let key = FileKey::of_open(&file, &metadata);
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
         }
         let elf = Elf::open(file)?;
         let build = elf
             .build_id()
+            .filter(|_| key.owner != UNKNOWN_OWNER)
             .map(|build| (build.to_vec(), key.length, key.owner));
         if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
             self.by_file.insert(key, id);

@@ -13,6 +13,7 @@ use std::{
 };
 
 use memmap2::Mmap;
+use rustix::fs::{StatVfsMountFlags, fstatvfs};
 
 use super::on_disk::OnDisk;
 
@@ -27,6 +28,9 @@ const MAGIC: [u8; 4] = *b"\x7fELF";
 /// Permission of others than the owner to write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// In the place of the owner of a file that says it is root's where that is not believed: nobody else's.
+pub const UNKNOWN_OWNER: u32 = u32::MAX;
+
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
@@ -37,7 +41,7 @@ pub struct FileKey {
     /// When it was last written to: seconds, and nanoseconds beyond.
     pub modified: (i64, i64),
     changed: (i64, i64),
-    /// Whose the file is: a build-id is believed only among files of one owner.
+    /// Whose the file is: a build-id is believed only among files of one owner, and not at all among those of [`UNKNOWN_OWNER`].
     pub owner: u32,
 }
 
@@ -73,7 +77,18 @@ impl FileKey {
         elapsed.is_some_and(|elapsed| elapsed >= age)
     }
 
-    /// Of a file as it is now.
+    /// Of a file that is open. Whoever makes a file system says whose its files are: root's are believed to be root's where a program
+    /// could take root's rights.
+    #[must_use]
+    pub fn of_open(file: &File, metadata: &Metadata) -> Self {
+        let mut key = Self::of(metadata);
+        if key.owner == 0 && !is_of_this_machine(file) {
+            key.owner = UNKNOWN_OWNER;
+        }
+        key
+    }
+
+    /// Of a file as it is now, whose owner is believed.
     #[must_use]
     pub fn of(file: &Metadata) -> Self {
         Self {
@@ -105,7 +120,7 @@ impl Contents {
     /// ([`io::ErrorKind::FileTooLarge`]).
     pub fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        let copied = others_may_write(&metadata);
+        let copied = may_be_cut_short(file, &metadata);
         check(file, metadata.size(), copied)?;
         if copied && metadata.size() > MEMORY_MAX {
             match OnDisk::of(file, metadata.size()) {
@@ -143,6 +158,18 @@ impl AsRef<[u8]> for Contents {
     }
 }
 
+/// Whether a file that is open can be cut short by others than root and our own user, be it with its file system.
+#[must_use]
+pub fn may_be_cut_short(file: &File, metadata: &Metadata) -> bool {
+    others_may_write(metadata) || !is_of_this_machine(file)
+}
+
+/// Whether a file lies where programs can take their owner's rights. A file system that a user has mounted, from an image, a removable
+/// disk or a program of their own, is mounted without (`nosuid` of mount(8)).
+fn is_of_this_machine(file: &File) -> bool {
+    fstatvfs(file).is_ok_and(|mount| !mount.f_flag.contains(StatVfsMountFlags::NOSUID))
+}
+
 /// Whether a file can be cut short by others than root and our own user.
 #[must_use]
 pub fn others_may_write(file: &Metadata) -> bool {
@@ -171,8 +198,10 @@ pub fn check(file: &File, length: u64, to_copy: bool) -> io::Result<()> {
 mod tests {
     use std::{
         fs,
+        io::Write as _,
         os::unix::fs::{PermissionsExt as _, chown},
         path::Path,
+        process::{Command, Stdio},
     };
 
     use super::*;
@@ -225,6 +254,37 @@ mod tests {
             assert!(matches!(contents, Contents::Copied(_)));
             assert_eq!(contents.as_ref(), fs::read("/bin/true").unwrap());
         }
+    }
+
+    #[test]
+    fn what_says_that_it_is_roots_is_not_believed_where_others_mount() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can mount");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let script =
+            "mount -t tmpfs -o nosuid tmpfs \"$0\" && cp /bin/cat \"$0\" && echo ready && exec \"$0\"/cat";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(folder.path());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // What it says twice comes from its own `cat`.
+        child.stdin.as_mut().unwrap().write_all(b"again\n").unwrap();
+        let mut said = [0; "ready\nagain\n".len()];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let file = File::open(format!("/proc/{}/exe", child.id())).unwrap();
+        assert!(matches!(Contents::of(&file).unwrap(), Contents::Copied(_)));
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.uid(), 0);
+        assert_eq!(FileKey::of_open(&file, &metadata).owner, UNKNOWN_OWNER);
+        let own = File::open("/bin/true").unwrap();
+        assert_eq!(FileKey::of_open(&own, &own.metadata().unwrap()).owner, 0);
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]

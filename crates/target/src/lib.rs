@@ -36,7 +36,7 @@ mod stat;
 pub use container::Surroundings;
 pub use error::TargetError;
 pub use ids::{has_thread, is_running};
-pub use list::{Children, Life, Listed, children, command_line, find_executable, list};
+pub use list::{Children, Life, Listed, Resolved, children, command_line, find_executable, list};
 pub use maps::{
     MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, open_at_once, visit_mappings,
 };

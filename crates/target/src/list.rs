@@ -156,9 +156,34 @@ pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, Children>> {
     Ok(found)
 }
 
+/// Where a path leads.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Device and inode of the file, as `stat` gives them.
+    file: (u64, u64),
+    /// Its path without links.
+    path: PathBuf,
+}
+
+impl Resolved {
+    /// Follows a path with the rights that this thread has.
+    ///
+    /// # Errors
+    /// Where there is nothing, or it may not be looked at.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let file = fs::metadata(path)?;
+        Ok(Self {
+            file: (file.dev(), file.ino()),
+            path: fs::canonicalize(path)?,
+        })
+    }
+}
+
 /// The processes that run an executable, by number: of that file or path where the pattern has a `/`, of
 /// that file name otherwise; if there is none, processes that were started by that name, as programs are by a link: both their name
 /// and their first argument say so.
+///
+/// `resolve` says where a path leads, with the rights of who asks: that something is there is not to be told to all.
 ///
 /// Of processes that are not `admitted` nothing is read but what anybody may read; `command_lines` reads those of some, as far as it
 /// waits for them.
@@ -167,17 +192,14 @@ pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, Children>> {
 /// Where `/proc` cannot be read.
 pub fn find_executable(
     pattern: &Path,
+    resolve: impl FnOnce(&Path) -> Option<Resolved>,
     admitted: impl Fn(u32) -> bool,
     command_lines: impl FnOnce(&[Listed]) -> HashMap<u32, String>,
 ) -> io::Result<Vec<u32>> {
     let whole_path = pattern.as_os_str().as_bytes().contains(&b'/');
-    let file = if whole_path {
-        fs::metadata(pattern).ok()
-    } else {
-        None
-    };
-    let wanted = file.as_ref().map(|file| (file.dev(), file.ino()));
-    let absolute = fs::canonicalize(pattern).unwrap_or_else(|_| pattern.to_path_buf());
+    let resolved = if whole_path { resolve(pattern) } else { None };
+    let wanted = resolved.as_ref().map(|resolved| resolved.file);
+    let absolute = resolved.map_or_else(|| pattern.to_path_buf(), |resolved| resolved.path);
     let runs_it = |process: &Listed| {
         let Some(path) = &process.executable else {
             return false;
@@ -222,6 +244,10 @@ mod tests {
         processes.iter().map(line).collect()
     }
 
+    fn resolved(path: &Path) -> Option<Resolved> {
+        Resolved::of(path).ok()
+    }
+
     fn none_asked(processes: &[Listed]) -> HashMap<u32, String> {
         panic!("not needed of {processes:?}")
     }
@@ -245,12 +271,12 @@ mod tests {
             Path::new(executable.file_name().unwrap()),
             &link,
         ] {
-            let found = find_executable(pattern, |_| true, none_asked).unwrap();
+            let found = find_executable(pattern, resolved, |_| true, none_asked).unwrap();
             assert!(found.contains(&pid), "{}", pattern.display());
-            let others = find_executable(pattern, |of| of != pid, lines).unwrap();
+            let others = find_executable(pattern, resolved, |of| of != pid, lines).unwrap();
             assert!(!others.contains(&pid), "{}", pattern.display());
         }
-        let found = find_executable(Path::new("no such program"), |_| true, lines);
+        let found = find_executable(Path::new("no such program"), resolved, |_| true, lines);
         assert!(found.unwrap().is_empty());
     }
 
@@ -273,7 +299,7 @@ mod tests {
                 asked.set(asked.get() + processes.len());
                 lines(processes)
             };
-            find_executable(Path::new("a-link-to-sleep"), |of| of != pid, of_those).unwrap()
+            find_executable(Path::new("a-link-to-sleep"), resolved, |of| of != pid, of_those).unwrap()
         };
         let (with, without) = (found(0), found(child.id()));
         child.kill().unwrap();

@@ -176,6 +176,11 @@ impl Mapping {
             Ok(_) => io::Error::from(io::ErrorKind::InvalidInput),
             Err(error) => error,
         };
+        // Only where that takes a capability which we have not is the name followed, with our own rights: whoever has mapped the file
+        // chooses where its name leads.
+        if refused.kind() != io::ErrorKind::PermissionDenied {
+            return Err(refused);
+        }
         if self.deleted || !self.path.is_absolute() {
             return Err(refused);
         }

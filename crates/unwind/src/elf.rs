@@ -21,6 +21,10 @@ const MAX_SEGMENTS: usize = 64;
 /// Largest size that a compressed `.debug_frame` may unfold to.
 const MAX_UNCOMPRESSED_BYTES: u64 = 256 << 20;
 
+/// How many times its size it may unfold to, and what it may unfold to however small it is.
+const MAX_UNFOLDED_TIMES: u64 = 32;
+const MIN_UNFOLDED_BYTES: u64 = 64 << 10;
+
 /// Which section the unwind information is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -112,7 +116,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
         .ok_or(BuildError::NoUnwindInformation)?;
     let damaged = |_| BuildError::Damaged(".debug_frame is not where it says");
     let data = debug_frame.compressed_data().map_err(damaged)?;
-    let mut left = MAX_UNCOMPRESSED_BYTES;
+    // Compilers' unfold to some three times their size; what is made up to be little and unfold to much takes others' time.
+    let most = (data.data.len() as u64).saturating_mul(MAX_UNFOLDED_TIMES);
+    let mut left = MAX_UNCOMPRESSED_BYTES.min(most.max(MIN_UNFOLDED_BYTES));
     let section = compressed::unfold(data, &mut left).map_err(|why| {
         BuildError::Damaged(match why {
             Folded::Damaged => ".debug_frame does not unfold to what it says",

@@ -20,7 +20,7 @@ use std::{
 };
 
 use memmap2::Mmap;
-use profiler_target::contents::{FileKey, others_may_write};
+use profiler_target::contents::{FileKey, UNKNOWN_OWNER, others_may_write};
 use rustix::fs::OFlags;
 
 /// Bytes that all that is kept in a folder may take; the least recently used goes first.
@@ -136,7 +136,8 @@ impl Folder {
 
     /// Where something is kept of a file; `None` of one without a build-id.
     pub fn place(self: &Arc<Self>, build_id: Option<&[u8]>, key: &FileKey) -> Option<Place> {
-        let build_id = build_id.filter(|id| (1..=MAX_BUILD_ID).contains(&id.len()))?;
+        let is_believed = key.owner != UNKNOWN_OWNER;
+        let build_id = build_id.filter(|id| is_believed && (1..=MAX_BUILD_ID).contains(&id.len()))?;
         let mut name = String::new();
         for byte in build_id {
             let _ = write!(name, "{byte:02x}");

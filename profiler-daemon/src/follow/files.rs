@@ -14,7 +14,7 @@ use std::{
 
 use profiler_target::{
     Mapping, Module,
-    contents::{Contents, FileKey},
+    contents::{Contents, FileKey, UNKNOWN_OWNER},
 };
 use profiler_unwind::{self as unwind, BuildError, Key, Segments, Table};
 
@@ -114,13 +114,14 @@ impl Files {
     /// Where it cannot be opened.
     pub fn open(&mut self, pid: u32, module: &Module) -> io::Result<(KnownFile, Source)> {
         let (file, _) = module.open(pid)?;
-        let state = FileKey::of(&file.metadata()?);
+        let state = FileKey::of_open(&file, &file.metadata()?);
         if let Some(known) = self.known.get(&state) {
             return Ok((known.clone(), Source::Unread(file)));
         }
         let contents = Contents::of(&file)?;
         let bytes = contents.as_ref();
-        let id = build_id(bytes).unwrap_or_else(|| state.identity().map(u64::to_le_bytes).concat());
+        let id = build_id(bytes).filter(|_| state.owner != UNKNOWN_OWNER);
+        let id = id.unwrap_or_else(|| state.identity().map(u64::to_le_bytes).concat());
         // What others may write to, and so was copied, can be another file's by the time that it is read.
         let is_kept = matches!(contents, Contents::Mapped(_))
             && state.length >= KEPT_MIN_LENGTH

@@ -295,6 +295,7 @@ pub struct Counting {
 /// A counter of one thread, and of those that it has begun.
 struct OfThread {
     pid: u32,
+    tid: u32,
     /// Gone where nothing may be counted of its process any more.
     event: Option<perf_event::Counter>,
 }
@@ -335,6 +336,7 @@ impl Counting {
                 match builder.observe_pid(observed).build() {
                     Ok(event) => of_threads.push(OfThread {
                         pid: *pid,
+                        tid: *tid,
                         event: Some(event),
                     }),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -355,6 +357,19 @@ impl Counting {
             .filter(|thread| thread.pid == pid)
         {
             thread.event = None;
+        }
+    }
+
+    /// Counts for no others than these threads: the number of one that ended before it was counted for may be another process's.
+    pub fn keep(&mut self, is_there: impl Fn(ThreadId) -> bool) {
+        for thread in self.events.iter_mut().flatten() {
+            let id = ThreadId {
+                tgid: thread.pid,
+                tid: thread.tid,
+            };
+            if !is_there(id) {
+                thread.event = None;
+            }
         }
     }
 

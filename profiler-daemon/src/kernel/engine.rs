@@ -458,15 +458,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes no samples until [`Engine::sample`] says so again. System calls are counted as before.
+    /// Takes no samples until [`Engine::sample`] says so again. System calls are counted as before, and so are times off the CPU where
+    /// they are kept.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn pause(&mut self) -> Result<(), KernelError> {
+    pub fn pause(&mut self, keeps_off_cpu: bool) -> Result<(), KernelError> {
         if let Some(sampler) = self.sampler.take() {
             sampler.stop(&mut self.ebpf);
         }
-        if let Some(watch) = self.scheduler.take() {
+        if !keeps_off_cpu && let Some(watch) = self.scheduler.take() {
             watch.stop(&mut self.ebpf);
         }
         let of_calls = Times {
@@ -474,9 +475,15 @@ impl Engine {
             call_records: true,
             ..Times::default()
         };
+        let off_cpu = if keeps_off_cpu {
+            Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS | Sampling::WAKERS
+        } else {
+            0
+        };
+        let kept = of_calls.flags() | off_cpu;
         let paused = self.targets.iter().map(|(pid, words)| {
             let [weight_ns, interrupt_ns, flags] = *words;
-            (*pid, [weight_ns, interrupt_ns, flags & of_calls.flags()])
+            (*pid, [weight_ns, interrupt_ns, flags & kept])
         });
         let paused = paused.collect();
         self.put_targets(&paused).map(|_| ())
@@ -563,11 +570,28 @@ impl Engine {
         let Some(watch) = self.scheduler.take() else {
             return Vec::new();
         };
-        let stacks = off_cpu::waiting_stacks(&mut self.ebpf)
-            .inspect_err(|error| tracing::warn!(%error, "where threads wait in the kernel could not be read"))
-            .ok();
+        let stacks = self.waiting_stacks();
         watch.stop(&mut self.ebpf);
-        StillOff::all(&mut self.ebpf, stacks.as_ref()).unwrap_or_else(|error| {
+        self.still_off_at(stacks.as_ref())
+    }
+
+    /// Who is off the CPU now, where the scheduler is watched: it goes on being so.
+    pub fn still_off(&mut self) -> Vec<StillOff> {
+        if self.scheduler.is_none() {
+            return Vec::new();
+        }
+        let stacks = self.waiting_stacks();
+        self.still_off_at(stacks.as_ref())
+    }
+
+    fn waiting_stacks(&mut self) -> Option<off_cpu::WaitingStacks> {
+        off_cpu::waiting_stacks(&mut self.ebpf)
+            .inspect_err(|error| tracing::warn!(%error, "where threads wait in the kernel could not be read"))
+            .ok()
+    }
+
+    fn still_off_at(&mut self, stacks: Option<&off_cpu::WaitingStacks>) -> Vec<StillOff> {
+        StillOff::all(&mut self.ebpf, stacks).unwrap_or_else(|error| {
             tracing::warn!(%error, "who is off the CPU could not be read");
             Vec::new()
         })

@@ -27,8 +27,17 @@ pub fn request(request: &v1::WatchTimelineRequest) -> Result<TimelineRequest, Se
         );
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
+    let mut counters = Vec::with_capacity(request.counters.len());
+    for name in &request.counters {
+        let counter = parse(name)?;
+        if counters.contains(&counter) {
+            let message = format!("the counter `{name}` is asked for twice: leave it out once");
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
+        counters.push(counter);
+    }
     Ok(TimelineRequest {
-        counters: request.counters.iter().map(parse).collect::<Result<_, _>>()?,
+        counters,
         step_ns: arguments::step_ns(request.step)?,
         threads: request.threads,
     })

@@ -300,7 +300,7 @@ fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Op
     let file = open_at_once(format!("/proc/{pid}/exe").as_ref()).ok()?;
     let metadata = file.metadata().ok()?;
     let key = ExecutableKey {
-        file: FileKey::of(&metadata),
+        file: FileKey::of_open(&file, &metadata),
         root: Place::of(&format!("/proc/{pid}/root"))?,
         mounts: Place::of(&format!("/proc/{pid}/ns/mnt"))?,
     };

@@ -148,7 +148,7 @@ pub fn read_process(
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             let metadata = file.metadata()?;
-            let key = (FileKey::of(&metadata), shown.clone());
+            let key = (FileKey::of_open(&file, &metadata), shown.clone());
             // Most files are known, and lack nothing that would have to be looked for.
             let home = || Home::of(pid, &rights, &module.path, &metadata);
             if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(home)) {

@@ -25,7 +25,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
-    authorize::{authorize_asking, authorize_now, authorize_steps, may_look},
+    authorize::{authorize, authorize_asking, authorize_steps, may_look},
     by_value,
     children_before::{ChildrenCount, Parent},
     command::{Caller, Capture, TargetSpec},
@@ -43,9 +43,10 @@ use super::{
     refusal::{scope_refusal, target_refusal},
 };
 use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
+use profiler_debug_files::{Reader, Rights};
 use profiler_plan::values::Refusal;
 use profiler_scope::{self as scope, Scope, Step};
-use profiler_target::{self as target, Process, mapped_code_bytes};
+use profiler_target::{self as target, Process, Resolved, Standing, mapped_code_bytes};
 
 /// Processes that one session may look at.
 const MAX_PROCESSES: usize = 1024;
@@ -132,6 +133,8 @@ impl Prepared {
         Held {
             sessions: 1,
             probes: self.steps.iter().map(of_step).sum(),
+            // One before each step but the first.
+            gates: self.steps.len().saturating_sub(1),
         }
     }
 
@@ -272,8 +275,9 @@ pub fn look_up(
     let mut found = pids.len();
     for pid in pids {
         // What it runs is told, and opened, for those alone who may look at it.
-        if let Err(refused) = authorize_now(caller, pid)
-            && refused.reason == Reason::PermissionDenied
+        let standing = Standing::of(pid);
+        if let Ok(standing) = standing
+            && let Err(refused) = authorize(caller, pid, &standing)
         {
             tracing::info!(target: "audit", uid = caller.uid, pid, error = %refused, "refused");
             return Err(refused);
@@ -362,7 +366,14 @@ fn pids(caller: Caller, target: &TargetSpec, library: &Library) -> Result<Vec<u3
             // Looking at itself, the daemon would wait for its own readings. Somebody else's of the same name are left aside.
             let admitted = |pid| pid != std::process::id() && may_look(caller, pid);
             let lines = |processes: &[_]| library.command_lines().of(caller, processes);
-            let mut pids = target::find_executable(Path::new(name), admitted, lines)
+            // Folders that are closed to the caller do not say what is in them.
+            let reader = if caller.is_root() {
+                Reader::OWN
+            } else {
+                Reader::process(Rights::of_user(caller.uid, caller.gid))
+            };
+            let resolve = |path: &Path| reader.run(|| Resolved::of(path)).ok();
+            let mut pids = target::find_executable(Path::new(name), resolve, admitted, lines)
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
             // Meanwhile a number may have become another's.
             pids.retain(|pid| may_look(caller, *pid));

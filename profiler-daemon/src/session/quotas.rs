@@ -1,9 +1,9 @@
-//! How many of the sessions and probes one user may hold.
+//! How many of the sessions, probes and gates one user may hold.
 //!
-//! Sessions and probes are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
+//! They are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
 //! and all users together leave some to root.
 
-use profiler_common::limits::MAX_PROBES;
+use profiler_common::limits::{MAX_GATES, MAX_PROBES};
 
 use super::{
     command::Caller,
@@ -20,6 +20,8 @@ pub struct Held {
     pub sessions: usize,
     /// Probes: functions, calls and lines, each once for each process.
     pub probes: usize,
+    /// Gates between steps.
+    pub gates: usize,
 }
 
 impl Held {
@@ -27,6 +29,7 @@ impl Held {
         Self {
             sessions: self.sessions + other.sessions,
             probes: self.probes + other.probes,
+            gates: self.gates + other.gates,
         }
     }
 }
@@ -50,6 +53,7 @@ impl Quotas {
         Self(Held {
             sessions,
             probes: MAX_PROBES as usize,
+            gates: MAX_GATES as usize,
         })
     }
 
@@ -72,6 +76,7 @@ impl Quotas {
         Held {
             sessions: (self.0.sessions / 4).max(1),
             probes: self.0.probes / 2,
+            gates: self.0.gates / 4,
         }
     }
 
@@ -80,6 +85,7 @@ impl Quotas {
         Held {
             sessions: (self.0.sessions - self.0.sessions / 4).max(1),
             probes: self.0.probes - self.0.probes / 4,
+            gates: self.0.gates - self.0.gates / 4,
         }
     }
 
@@ -129,6 +135,12 @@ impl Quotas {
                     most.probes, there_are.probes, held.probes
                 ));
             }
+            if held.gates > most.gates {
+                return refuse(format!(
+                    "{holders} may have at most {} of the {} gates between steps, this would make {}: shorten the scope, or end a session",
+                    most.gates, there_are.gates, held.gates
+                ));
+            }
         }
         Ok(())
     }
@@ -160,6 +172,7 @@ mod tests {
     const THERE_ARE: Quotas = Quotas(Held {
         sessions: 64,
         probes: 4_096,
+        gates: 32,
     });
 
     fn user(uid: u32) -> Caller {
@@ -167,7 +180,11 @@ mod tests {
     }
 
     fn session(probes: usize) -> Held {
-        Held { sessions: 1, probes }
+        Held {
+            sessions: 1,
+            probes,
+            gates: 0,
+        }
     }
 
     #[test]
@@ -188,6 +205,24 @@ mod tests {
             refused.message,
             "user 7 may have at most 2048 of the 4096 probes, this would make 2049: narrow the scope, or end a session"
         );
+    }
+
+    #[test]
+    fn a_user_leaves_gates_to_others_and_users_to_root() {
+        let of = |gates| Held { gates, ..session(1) };
+        let held = [(user(7), of(7)), (user(8), of(8)), (user(9), of(8))];
+        let admit = |caller, gates| THERE_ARE.admit(caller, held.into_iter(), of(gates));
+        assert!(admit(user(7), 1).is_ok());
+        let refused = admit(user(7), 2).unwrap_err();
+        assert!(
+            refused
+                .message
+                .starts_with("user 7 may have at most 8 of the 32 gates between steps, this would make 9"),
+            "{}",
+            refused.message
+        );
+        assert!(admit(user(10), 2).is_err(), "three quarters are all users'");
+        assert!(admit(user(0), 8).is_ok());
     }
 
     #[test]

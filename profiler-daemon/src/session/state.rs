@@ -324,6 +324,7 @@ impl Session {
         Held {
             sessions: 1,
             probes: self.steps.probes_held(),
+            gates: self.steps.gates_held(),
         }
     }
 

@@ -100,6 +100,11 @@ impl Steps {
         probes.sum()
     }
 
+    /// Gates that its steps have.
+    pub fn gates_held(&self) -> usize {
+        self.list.iter().filter(|step| step.gate.is_some()).count()
+    }
+
     /// All that was attached, be it off the target by now.
     pub fn all_attached(&self) -> impl Iterator<Item = &Attachment> {
         self.list.iter().flat_map(|step| {

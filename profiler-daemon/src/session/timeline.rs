@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 pub use self::leave::Leaves;
 use self::{
-    leave::Leave,
+    leave::{Descriptors, Leave},
     meeting::{Ask, Meeting, Met},
 };
 use super::{
@@ -187,6 +187,8 @@ pub struct Started {
 /// One stream of buckets.
 pub struct Timeline {
     buckets: Outlet<TimelineBucket>,
+    /// Leave for those that it takes.
+    _descriptors: Descriptors,
     /// For the first bucket.
     told: Option<Told>,
     request: TimelineRequest,
@@ -226,11 +228,21 @@ impl Timeline {
                 return Err(not_here(counter, &why));
             }
         }
+        let threads = pids.iter().map(|pid| threads(*pid).len()).sum::<usize>();
+        let by_thread = if request.threads {
+            threads.min(MAX_THREADS)
+        } else {
+            0
+        };
+        // Some may begin before they are counted for.
+        let descriptors = request.counters.len() * (threads + by_thread);
+        let descriptors = leave.descriptors(descriptors as u64)?;
         let all = start_all(&pids, &request.counters)?;
         let (buckets, receiver) = Outlet::open(MAX_WAITING);
         let counters = request.counters.len();
         let mut timeline = Self {
             buckets,
+            _descriptors: descriptors,
             told,
             pids,
             all: Line::new(all, counters),
@@ -395,9 +407,10 @@ fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionErro
     let mut looks = 1;
     loop {
         let of_threads: Vec<ThreadId> = ids.iter().copied().collect();
-        let counting = Counting::start(counters, &of_threads, true).map_err(|error| refused(&error))?;
+        let mut counting = Counting::start(counters, &of_threads, true).map_err(|error| refused(&error))?;
         let now = look();
         if looks == MAX_LOOKS || now.is_subset(&ids) {
+            counting.keep(|id| now.contains(&id));
             return Ok(counting);
         }
         (ids, looks) = (now, looks + 1);

@@ -486,6 +486,39 @@ fn children_of_what_a_user_may_not_look_at_are_not_counted() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_path_is_followed_with_the_callers_rights() {
+    let programs = Programs::new("becomes-path");
+    let own = programs.own();
+    let target = start(&own, "exec", &own);
+    let folder = own.parent().unwrap();
+    let closed = folder.join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::create_dir(closed.join("there")).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let service = Service::start();
+    let attach = |caller, path: &Path| {
+        let request = NewSession {
+            target: TargetSpec::Executable(path.display().to_string()),
+            ..session_of(0, "")
+        };
+        let session = service.runtime.block_on(service.handle.create(caller, request));
+        session.map(|session| {
+            let end = service.handle.end(caller, session.name);
+            service.runtime.block_on(end).unwrap();
+        })
+    };
+    let through = |name: &str| closed.join(name).join("../..").join(own.file_name().unwrap());
+    assert!(attach(USER, &own).is_ok());
+    assert!(attach(ROOT, &through("there")).is_ok());
+    for name in ["there", "not-there"] {
+        let refused = attach(USER, &through(name)).unwrap_err();
+        assert_eq!(refused.reason, Reason::TargetNotFound, "{name}");
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_session_ends_by_the_process_that_left_last_and_not_by_one_before() {
     let programs = Programs::new("becomes-last");
     let own = programs.own();

@@ -143,6 +143,44 @@ pub fn stacks(picture: &FlamePicture) -> Vec<(String, u64)> {
 
 #[test]
 #[ignore = "needs root"]
+fn ends_of_other_sessions_take_no_time_off_the_cpu() {
+    let service = Service::start();
+    let other = Fixture::start("idle", &[]);
+    let mut target = Fixture::start("offcpu", &spec("offcpu").args);
+    let session = service.attach(target.pid(), "nap").unwrap();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+    let has_finished = AtomicBool::new(false);
+    let truth = std::thread::scope(|threads| {
+        let ended = threads.spawn(|| {
+            let mut ended = 0;
+            while !has_finished.load(Ordering::Relaxed) {
+                let session = service.attach(other.pid(), "").unwrap();
+                let pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+                service.end(&session);
+                drop(pictures);
+                ended += 1;
+            }
+            ended
+        });
+        target.say("go");
+        let truth = finish(&mut target);
+        has_finished.store(true, Ordering::Relaxed);
+        println!("{} others ended", ended.join().unwrap());
+        truth
+    });
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let (_, all_ns) = time_under(&picture, super::service::Side::Inside, "nap");
+    println!(
+        "nap: {all_ns} ns, the target: {:?}; {:?}",
+        truth["nap"], picture.lost
+    );
+    truth["nap"].assert_off("nap", all_ns, &picture.lost);
+    assert_eq!(other.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn waits_have_their_kind_and_length() {
     let service = Service::start();
     let mut target = Fixture::start("offcpu", &spec("offcpu").args);

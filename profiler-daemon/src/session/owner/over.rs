@@ -94,17 +94,26 @@ impl Owner {
         self.want_records(&[&session]);
         let mut steps = Steps::begin();
         let Some(running) = &mut self.running else { return };
+        // Who is off the CPU for others stays known: their times go on.
+        let others_watch = self
+            .sessions
+            .values()
+            .any(|other| other.times().off_cpu != OffCpu::No);
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
             // The iterator finds room for its stacks.
             running.drain_all(monotonic_ns());
-            running.engine.stop_watch()
+            if others_watch {
+                running.engine.still_off()
+            } else {
+                running.engine.stop_watch()
+            }
         } else {
             Vec::new()
         };
         // The clocks stand still for its last sample; other sessions' go on below.
         if session.samples()
-            && let Err(error) = running.engine.pause()
+            && let Err(error) = running.engine.pause(others_watch)
         {
             tracing::warn!(%error, "the sampler could not be stopped");
         }

@@ -10,6 +10,7 @@ use std::{
     thread,
 };
 
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 
 use crate::session::{
@@ -20,9 +21,26 @@ use crate::session::{
 /// Threads of one user: one that begins to count, and one of each stream that counts threads each by itself.
 const MAX_THREADS: usize = 64;
 
-/// The threads of all users. Cheap to clone.
+/// Descriptors that the counters of one user may take, where as many are allowed; each is an event of the kernel's.
+const MAX_DESCRIPTORS: u64 = 8192;
+
+/// The threads of all users, and the descriptors of their counters. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Leaves(Arc<Mutex<HashMap<u32, usize>>>);
+pub struct Leaves(Arc<Mutex<HashMap<u32, Taken>>>);
+
+/// What one user has.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Taken {
+    threads: usize,
+    descriptors: u64,
+}
+
+/// Leave for so many descriptors, until it is dropped.
+pub struct Descriptors {
+    of: Leaves,
+    uid: u32,
+    count: u64,
+}
 
 /// Leave for one thread, until it is dropped.
 pub struct Leave {
@@ -36,15 +54,15 @@ impl Leaves {
     /// # Errors
     /// Where it has as many as it may have.
     pub fn take(&self, caller: Caller) -> Result<Leave, SessionError> {
-        let mut threads = self.lock();
-        let threads = threads.entry(caller.uid).or_default();
-        if *threads >= MAX_THREADS {
+        let mut all = self.lock();
+        let taken = all.entry(caller.uid).or_default();
+        if taken.threads >= MAX_THREADS {
             let message = format!(
                 "{MAX_THREADS} of your streams count threads already, or wait for processes that start other programs: try again"
             );
             return Err(SessionError::new(Reason::LimitReached, message));
         }
-        *threads += 1;
+        taken.threads += 1;
         Ok(Leave {
             of: self.clone(),
             uid: caller.uid,
@@ -72,20 +90,74 @@ impl Leaves {
             .map_err(|_| SessionError::new(Reason::Kernel, "counting for the target failed"))?
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Taken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, uid: u32, back: Taken) {
+        let mut all = self.lock();
+        if let Some(taken) = all.get_mut(&uid) {
+            taken.threads -= back.threads;
+            taken.descriptors -= back.descriptors;
+            if *taken == Taken::default() {
+                all.remove(&uid);
+            }
+        }
+    }
+}
+
+impl Leave {
+    /// Leave for so many descriptors of counters. A user has a quarter of what this process may open at most, all users but root have
+    /// half of it.
+    ///
+    /// # Errors
+    /// Where that is more than there are left.
+    pub fn descriptors(&self, count: u64) -> Result<Descriptors, SessionError> {
+        // None is set where it is `None`.
+        let there_are = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = MAX_DESCRIPTORS.min(there_are / 4);
+        let mut all = self.of.lock();
+        let of_users: u64 = all
+            .iter()
+            .filter(|(uid, _)| **uid != 0)
+            .map(|(_, taken)| taken.descriptors)
+            .sum();
+        let taken = all.entry(self.uid).or_default();
+        let is_too_many = taken.descriptors + count > most || of_users + count > there_are / 2;
+        if self.uid != 0 && is_too_many {
+            let message = format!(
+                "counters of your streams take {} descriptors, and {count} more are too many: {most} are allowed for you, and half of the \
+                 daemon's for all users: ask for fewer counters, or leave out counting by thread",
+                taken.descriptors
+            );
+            return Err(SessionError::new(Reason::LimitReached, message));
+        }
+        taken.descriptors += count;
+        Ok(Descriptors {
+            of: self.of.clone(),
+            uid: self.uid,
+            count,
+        })
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        let back = Taken {
+            threads: 0,
+            descriptors: self.count,
+        };
+        self.of.give_back(self.uid, back);
     }
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        let mut threads = self.of.lock();
-        if let Some(of_user) = threads.get_mut(&self.uid) {
-            *of_user -= 1;
-            if *of_user == 0 {
-                threads.remove(&self.uid);
-            }
-        }
+        let back = Taken {
+            threads: 1,
+            descriptors: 0,
+        };
+        self.of.give_back(self.uid, back);
     }
 }
 
@@ -113,6 +185,24 @@ mod tests {
         taken.pop();
         taken.push(leaves.take(caller(1)).unwrap());
         drop(taken);
+        assert!(leaves.lock().is_empty());
+    }
+
+    #[test]
+    fn counters_of_a_user_leave_descriptors_to_others() {
+        let leaves = Leaves::default();
+        let leave = |uid| leaves.take(Caller { uid, gid: uid }).unwrap();
+        let (first, second, root) = (leave(1), leave(2), leave(0));
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = MAX_DESCRIPTORS.min(limit / 4);
+        let taken = first.descriptors(most).unwrap();
+        let refused = first.descriptors(1).err().unwrap();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        drop(second.descriptors(most).unwrap());
+        drop(root.descriptors(2 * limit.min(1 << 40)).unwrap());
+        drop(taken);
+        drop(first.descriptors(most).unwrap());
+        drop((first, second, root));
         assert!(leaves.lock().is_empty());
     }
 

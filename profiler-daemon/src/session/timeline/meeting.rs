@@ -121,6 +121,8 @@ impl Met {
     /// Begins to count for a thread; whether that is possible.
     fn count(&mut self, counters: &[Counter], id: ThreadId) -> bool {
         match Counting::start(counters, &[id], false) {
+            // It may have ended before, and its number be another process's.
+            Ok(_) if !threads(id.tgid).contains(&id.tid) => false,
             Ok(counting) => {
                 let thread = Thread {
                     pid: id.tgid,
