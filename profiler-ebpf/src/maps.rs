@@ -30,8 +30,8 @@ use profiler_common::{
 };
 
 use crate::{
-    admission::LastAdmitted, allocation::Allocating, hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch,
-    system_call::CallScratch,
+    admission::LastAdmitted, allocation::Allocating, hit::Reading, hit_stack::TakenStack,
+    off_cpu::OffCpuScratch, sample::Scratch, system_call::CallScratch,
 };
 
 const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
