@@ -240,7 +240,7 @@ fn open_below(folder: &File, name: &OsStr, flags: OFlags) -> io::Result<File> {
     if link.is_some_and(|link| {
         folder
             .metadata()
-            .is_ok_and(|folder| is_planted(link.st_uid, &folder))
+            .is_ok_and(|folder| is_planted(link.st_uid, &folder, WRITABLE_BY_ALL))
     }) {
         return Err(Errno::ACCESS.into());
     }
@@ -254,12 +254,15 @@ fn open_below(folder: &File, name: &OsStr, flags: OFlags) -> io::Result<File> {
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?.into())
 }
 
-/// Whether what belongs to a user is neither ours nor the folder's owner's, in a folder in which others too may put files, and may not
+/// Who may put files into a folder.
+const WRITABLE_BY_ALL: u32 = 0o002;
+const WRITABLE_BY_GROUP: u32 = 0o020;
+
+/// Whether what belongs to a user is neither ours nor the folder's owner's, in a folder in which any of these may put files, and may not
 /// remove each other's.
-fn is_planted(owner: u32, folder: &Metadata) -> bool {
+fn is_planted(owner: u32, folder: &Metadata, by: u32) -> bool {
     const STICKY: u32 = 0o1000;
-    const WRITABLE_BY_OTHERS: u32 = 0o022;
-    let is_shared = folder.mode() & STICKY != 0 && folder.mode() & WRITABLE_BY_OTHERS != 0;
+    let is_shared = folder.mode() & STICKY != 0 && folder.mode() & by != 0;
     let us = rustix::process::geteuid().as_raw();
     is_shared && owner != us && owner != folder.uid()
 }
@@ -269,7 +272,7 @@ fn is_planted(owner: u32, folder: &Metadata) -> bool {
 /// `fs.protected_fifos`).
 fn refuse_planted(file: &File, folder: &File) -> io::Result<()> {
     let (file, folder) = (file.metadata()?, folder.metadata()?);
-    if is_planted(file.uid(), &folder) {
+    if is_planted(file.uid(), &folder, WRITABLE_BY_ALL | WRITABLE_BY_GROUP) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(

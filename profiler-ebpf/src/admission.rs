@@ -30,8 +30,9 @@ pub struct LastAdmitted {
     task: u64,
     /// When it began (`start_boottime`), in nanoseconds since boot.
     start_ns: u64,
-    /// [`ADMISSION_CHANGES`] of then; 0 while this is written.
-    changes: u64,
+    /// [`ADMISSION_CHANGES`] of then, made unlike that of any other thread by its beginning: parts that two programs have written never fit
+    /// together.
+    told: u64,
 }
 
 /// Of a thread that is admitted, but has to be asked about each time: what it was admitted with may change.
@@ -60,12 +61,13 @@ pub fn admitted_at() -> u64 {
     let Some(last) = LAST_ADMITTED.get_ptr_mut(0) else {
         return 0;
     };
-    // SAFETY: a live map value of this CPU. What interrupts this program there, or takes its place, may write it meanwhile: every field
-    // is of a thread that was admitted, and a thread is told by both its address and its beginning. The task is the kernel's.
+    // SAFETY: a live map value of this CPU. What interrupts this program there, or takes its place, may write it meanwhile. The task is
+    // the kernel's.
     unsafe {
         let start_ns = long(task, maps::start_offset());
-        let known = (&raw const (*last).changes).read_volatile();
-        if known != 0 && known == changes && (*last).task == task as u64 && (*last).start_ns == start_ns {
+        let told = (&raw const (*last).told).read_volatile();
+        let is_it = (*last).task == task as u64 && (*last).start_ns == start_ns;
+        if changes != 0 && is_it && told == changes ^ start_ns {
             return changes;
         }
         let flags = admits(task, task::process());
@@ -75,10 +77,9 @@ pub fn admitted_at() -> u64 {
         if u64::from(flags) & Admission::ANY_RIGHTS == 0 || changes == 0 {
             return ONLY_NOW;
         }
-        (&raw mut (*last).changes).write_volatile(0);
         (&raw mut (*last).task).write_volatile(task as u64);
         (&raw mut (*last).start_ns).write_volatile(start_ns);
-        (&raw mut (*last).changes).write_volatile(changes);
+        (&raw mut (*last).told).write_volatile(changes ^ start_ns);
         changes
     }
 }

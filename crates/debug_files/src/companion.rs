@@ -10,7 +10,7 @@ use std::{
 
 use object::Object as _;
 use profiler_elf::is_plain_build_id;
-use profiler_target::contents::FileKey;
+use profiler_target::contents::{FileKey, UNKNOWN_OWNER};
 
 use super::{elf::Elf, home::Home, supplement};
 
@@ -138,7 +138,8 @@ impl Wanted {
     pub fn may_own(&self, file: &File) -> bool {
         let key = file.metadata().map(|metadata| FileKey::of_open(file, &metadata));
         let owner = key.map(|key| key.owner);
-        owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
+        let is_owners = |owner| owner != UNKNOWN_OWNER && self.owner.is_none_or(|expected| expected == owner);
+        owner.is_ok_and(|owner| owner == 0 || is_owners(owner))
     }
 
     /// The module's build-id.

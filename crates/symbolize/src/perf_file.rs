@@ -94,9 +94,9 @@ impl PerfFile {
     /// Reads what is new, where that does not take too much of the time. What was known stays where the file is gone: the code may still
     /// be there.
     fn look(&mut self, pid: u32, now_ns: u64, budget: &mut LookBudget) {
-        self.looked_at_ns = Some(now_ns);
+        let is_first = self.looked_at_ns.replace(now_ns).is_none();
         let result = place(pid).and_then(|(path, writer)| {
-            if !budget.allows(writer.user, now_ns) {
+            if !budget.allows(writer.user, is_first, now_ns) {
                 return Ok(());
             }
             let root = PathBuf::from(format!("/proc/{pid}/root"));

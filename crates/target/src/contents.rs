@@ -1,7 +1,7 @@
 //! The bytes of an ELF file that a target has mapped.
 //!
 //! A mapping of a file that is cut short raises SIGBUS past the file's new end. A running executable cannot be written
-//! to, but a library can: so a file is mapped only where nobody but root and our own user may write to it, and copied
+//! to, but a library can: so a file is mapped only where nobody but root and our own user may write to it or has mounted it, and copied
 //! otherwise: a small one into memory, a large one into a file that has no name, so that what somebody maps takes no
 //! memory of ours. Holes stay holes.
 
@@ -161,7 +161,8 @@ impl AsRef<[u8]> for Contents {
 /// Whether a file that is open can be cut short by others than root and our own user, be it with its file system.
 #[must_use]
 pub fn may_be_cut_short(file: &File, metadata: &Metadata) -> bool {
-    others_may_write(metadata) || !is_of_this_machine(file)
+    // Whoever owns the file or its file system harms nobody else where the daemon is theirs.
+    others_may_write(metadata) || metadata.uid() == 0 && !is_of_this_machine(file)
 }
 
 /// Whether a file lies where programs can take their owner's rights. A file system that a user has mounted, from an image, a removable
@@ -188,7 +189,8 @@ pub fn check(file: &File, length: u64, to_copy: bool) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no ELF file"));
     }
     if to_copy && length > COPY_MAX {
-        let text = format!("others may write to it, and it has more than {COPY_MAX} bytes");
+        let text =
+            format!("others may write to it, or to its file system, and it has more than {COPY_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(())

@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{CapabilitySet, capabilities},
+};
 
 /// Most executable mappings that are kept of one process; the kernel's own limit is this by default.
 pub const MAPPINGS_MAX: usize = 65_536;
@@ -177,8 +180,8 @@ impl Mapping {
             Err(error) => error,
         };
         // Only where that takes a capability which we have not is the name followed, with our own rights: whoever has mapped the file
-        // chooses where its name leads.
-        if refused.kind() != io::ErrorKind::PermissionDenied {
+        // chooses where its name leads, and their file system may refuse it in any way.
+        if refused.raw_os_error() != Some(libc::EPERM) || may_follow_mappings() {
             return Err(refused);
         }
         if self.deleted || !self.path.is_absolute() {
@@ -198,6 +201,12 @@ impl Mapping {
             Err(replaced(&named))
         }
     }
+}
+
+/// Whether this thread has a capability by which the kernel leads from a mapping to its file.
+fn may_follow_mappings() -> bool {
+    let enough = CapabilitySet::SYS_ADMIN | CapabilitySet::CHECKPOINT_RESTORE;
+    capabilities(None).is_ok_and(|own| own.effective.intersects(enough))
 }
 
 /// Opens a file of a target's to be read. Whoever holds a lease on it is waited for by nobody (`F_SETLEASE` of fcntl(2)): that could be as

@@ -6,12 +6,14 @@ use std::{
     fs::File,
     io,
     ops::Range,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::FileExt as _,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use memmap2::Mmap;
 use rustix::fs::{Mode, OFlags};
+
+use super::contents::FileKey;
 
 /// Bytes of copies of one user's files that may be on disk at once: who fills them up holds up nobody else.
 const DISK_MAX: u64 = 4 << 30;
@@ -97,7 +99,7 @@ impl OnDisk {
         copy.set_len(length)?;
         let mut room = Room {
             of: &TAKEN,
-            owner: file.metadata()?.uid(),
+            owner: FileKey::of_open(file, &file.metadata()?).owner,
             bytes: 0,
         };
         let mut piece = vec![0; PIECE];

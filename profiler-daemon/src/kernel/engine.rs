@@ -584,6 +584,14 @@ impl Engine {
         self.still_off_at(stacks.as_ref())
     }
 
+    /// Keeps those of them that have been off the CPU all the time since.
+    pub fn keep_off(&mut self, still_off: &mut Vec<StillOff>) {
+        if let Err(error) = StillOff::keep(&mut self.ebpf, still_off) {
+            tracing::warn!(%error, "who is off the CPU could not be read");
+            still_off.clear();
+        }
+    }
+
     fn waiting_stacks(&mut self) -> Option<off_cpu::WaitingStacks> {
         off_cpu::waiting_stacks(&mut self.ebpf)
             .inspect_err(|error| tracing::warn!(%error, "where threads wait in the kernel could not be read"))

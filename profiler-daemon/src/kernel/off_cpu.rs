@@ -133,6 +133,16 @@ impl StillOff {
         Ok(threads.into_iter().filter_map(of).collect())
     }
 
+    /// Keeps those that have not come back since.
+    pub(super) fn keep(ebpf: &mut Ebpf, known: &mut Vec<Self>) -> Result<(), KernelError> {
+        let threads = threads(ebpf)?;
+        known.retain(|known| {
+            let now = threads.get(&known.tid, 0);
+            now.is_ok_and(|words| words[START_NS] == known.words[START_NS])
+        });
+        Ok(())
+    }
+
     /// The interval so far. `None` where the kernel did not tell that it has ended, as far as the thread's state shows.
     pub(super) fn interval(&self, stacks: &mut SharedStacks, now_ns: u64) -> Option<Interval> {
         let interval = self.so_far(stacks, now_ns)?;

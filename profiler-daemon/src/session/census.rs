@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     io::Read as _,
     ops::ControlFlow,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::FileExt as _,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -308,7 +308,7 @@ fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Op
         return Some(known);
     }
     let home = || Home::of(pid, rights, path, &metadata);
-    let known = read(&file, metadata.uid(), home)?;
+    let known = read(&file, key.file.owner, home)?;
     files.keep(key, known);
     Some(known)
 }

@@ -216,6 +216,7 @@ impl Flame {
             tgid,
             tid,
             ts_ns,
+            until_ns: _,
             weight,
             key,
             activity,

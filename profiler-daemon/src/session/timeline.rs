@@ -174,6 +174,8 @@ struct Thread {
     pid: u32,
     name: Arc<str>,
     line: Line,
+    /// As of [`Timeline`].
+    _descriptors: Descriptors,
 }
 
 /// One that counts, and whose buckets have not begun.
@@ -187,13 +189,13 @@ pub struct Started {
 /// One stream of buckets.
 pub struct Timeline {
     buckets: Outlet<TimelineBucket>,
-    /// Leave for those that it takes.
-    _descriptors: Descriptors,
     /// For the first bucket.
     told: Option<Told>,
     request: TimelineRequest,
     pids: Vec<u32>,
     all: Line,
+    /// Leave for those that it takes, which is given back behind them.
+    _descriptors: Descriptors,
     /// Meets threads, where these are counted each by itself.
     meeting: Option<Meeting>,
     threads: BTreeMap<u32, Thread>,
@@ -228,16 +230,7 @@ impl Timeline {
                 return Err(not_here(counter, &why));
             }
         }
-        let threads = pids.iter().map(|pid| threads(*pid).len()).sum::<usize>();
-        let by_thread = if request.threads {
-            threads.min(MAX_THREADS)
-        } else {
-            0
-        };
-        // Some may begin before they are counted for.
-        let descriptors = request.counters.len() * (threads + by_thread);
-        let descriptors = leave.descriptors(descriptors as u64)?;
-        let all = start_all(&pids, &request.counters)?;
+        let (all, descriptors) = start_all(&pids, &request.counters, &leave)?;
         let (buckets, receiver) = Outlet::open(MAX_WAITING);
         let counters = request.counters.len();
         let mut timeline = Self {
@@ -263,7 +256,7 @@ impl Timeline {
                 known: BTreeSet::new(),
                 with_names: false,
             };
-            timeline.take(Met::by(&timeline.request.counters, &ask));
+            timeline.take(Met::by(&timeline.request.counters, &ask, &leave));
             timeline.meeting = Some(Meeting::start(timeline.request.counters.clone(), leave)?);
         }
         Ok(Started {
@@ -395,7 +388,11 @@ impl Timeline {
 ///
 /// A thread that begins between the look at which there are and the counting for its parent is not counted; one that begins
 /// after it is counted with its parent, and must not be counted again. So it is begun anew until none has come meanwhile.
-fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionError> {
+fn start_all(
+    pids: &[u32],
+    counters: &[Counter],
+    leave: &Leave,
+) -> Result<(Counting, Descriptors), SessionError> {
     let threads_of = |pid: &u32| {
         let pid = *pid;
         threads(pid)
@@ -407,11 +404,12 @@ fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionErro
     let mut looks = 1;
     loop {
         let of_threads: Vec<ThreadId> = ids.iter().copied().collect();
+        let descriptors = leave.descriptors((counters.len() * of_threads.len()) as u64)?;
         let mut counting = Counting::start(counters, &of_threads, true).map_err(|error| refused(&error))?;
         let now = look();
         if looks == MAX_LOOKS || now.is_subset(&ids) {
             counting.keep(|id| now.contains(&id));
-            return Ok(counting);
+            return Ok((counting, descriptors));
         }
         (ids, looks) = (now, looks + 1);
     }

@@ -100,7 +100,7 @@ impl Owner {
             .values()
             .any(|other| other.times().off_cpu != OffCpu::No);
         // In calls it is not known which are open.
-        let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
+        let mut still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
             // The iterator finds room for its stacks.
             running.drain_all(monotonic_ns());
             if others_watch {
@@ -121,6 +121,10 @@ impl Owner {
         session.stop_events();
         let since_ns = monotonic_ns();
         session.end_samples(since_ns);
+        if others_watch {
+            // Who has come back before is told by a record of its own.
+            running.engine.keep_off(&mut still_off);
+        }
         session.quiesce(&mut running.engine);
         steps.end("end_probes");
         if session.watches_calls() {

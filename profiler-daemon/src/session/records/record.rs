@@ -121,6 +121,7 @@ impl RecordedSample {
             tgid,
             tid,
             ts_ns,
+            until_ns: _,
             weight,
             key: _,
             activity,

@@ -161,6 +161,7 @@ fn off_cpu_by(spans: usize, groupings: &[Grouping]) -> Named {
         tgid: 1,
         tid: 2,
         ts_ns: 6,
+        until_ns: 6,
         weight: 3,
         key: Key::default(),
         activity: Activity::Sleeping,

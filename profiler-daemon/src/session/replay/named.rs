@@ -15,6 +15,7 @@ pub fn named_at(sample: RecordedSample, key: Key) -> Named {
         tgid: sample.tgid,
         tid: sample.tid,
         ts_ns: sample.ts_ns,
+        until_ns: sample.ts_ns,
         weight: sample.weight_ns,
         key,
         activity: sample.activity,

@@ -66,8 +66,9 @@ impl Session {
             match record {
                 Named::Sample { goes_on: true, .. } if !is_last => {}
                 Named::Wait(wait) if wait.goes_on && !is_last => {}
-                Named::Sample { ts_ns, .. } if *ts_ns > self.samples_until_ns => {}
-                Named::Wait(wait) if wait.wait.times[0] > self.samples_until_ns => {}
+                Named::Sample { until_ns, .. } if *until_ns > self.samples_until_ns => {}
+                // What went on then is told by itself.
+                Named::Wait(wait) if wait.wait.times[2] > self.samples_until_ns => {}
                 Named::SpanEnd(end) => {
                     if let Some(records) = &mut self.records
                         && self.steps.iter().any(|step| step.functions.has(end.probe))

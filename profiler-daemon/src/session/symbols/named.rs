@@ -56,6 +56,8 @@ pub enum Named {
         tid: u32,
         /// When it was taken; of time off the CPU its end.
         ts_ns: u64,
+        /// When the interval ended that it is a part of; when it was taken, where it is of none.
+        until_ns: u64,
         /// Nanoseconds, or a number of events.
         weight: u64,
         /// What it was about.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use profiler_aggregate::ThreadId;
+use profiler_target::has_thread;
 
 use super::{
     Line, MAX_THREADS, Thread,
@@ -60,9 +61,8 @@ impl Meeting {
         let (asks, asked) = mpsc::channel::<Ask>();
         let (tell, met) = mpsc::channel();
         leave::start("threads", move || {
-            let _leave = leave;
             for ask in asked {
-                if tell.send(Met::by(&counters, &ask)).is_err() {
+                if tell.send(Met::by(&counters, &ask, &leave)).is_err() {
                     return;
                 }
             }
@@ -93,7 +93,7 @@ impl Meeting {
 
 impl Met {
     /// Looks for threads, and begins to count for those that are new. Waits as long as the kernel does.
-    pub fn by(counters: &[Counter], ask: &Ask) -> Self {
+    pub fn by(counters: &[Counter], ask: &Ask, leave: &Leave) -> Self {
         let all = ask.pids.iter().flat_map(|pid| {
             let of_process = threads(*pid).into_iter();
             of_process.map(|tid| ThreadId { tgid: *pid, tid })
@@ -111,7 +111,7 @@ impl Met {
                 }
             } else if room == 0 {
                 met.left_out += 1;
-            } else if met.count(counters, thread) {
+            } else if met.count(counters, thread, leave) {
                 room -= 1;
             }
         }
@@ -119,15 +119,20 @@ impl Met {
     }
 
     /// Begins to count for a thread; whether that is possible.
-    fn count(&mut self, counters: &[Counter], id: ThreadId) -> bool {
+    fn count(&mut self, counters: &[Counter], id: ThreadId, leave: &Leave) -> bool {
+        let Ok(descriptors) = leave.descriptors(counters.len() as u64) else {
+            self.left_out += 1;
+            return false;
+        };
         match Counting::start(counters, &[id], false) {
             // It may have ended before, and its number be another process's.
-            Ok(_) if !threads(id.tgid).contains(&id.tid) => false,
+            Ok(_) if !has_thread(id.tgid, id.tid) => false,
             Ok(counting) => {
                 let thread = Thread {
                     pid: id.tgid,
                     name: name(id),
                     line: Line::new(counting, counters.len()),
+                    _descriptors: descriptors,
                 };
                 self.new.insert(id.tid, thread);
                 true

@@ -184,11 +184,20 @@ impl Session {
         // What was opened may be of what a process has become since it was looked at last.
         let states = engine.look_at(&self.asked_about_of(timeline.pids().to_vec()));
         let states = by_process(states.map_err(|error| kernel_refusal(&error))?);
+        let mut ended = Vec::new();
         let counted = |process: &&Arc<Process>| timeline.pids().contains(&process.pid());
         for process in self.processes.iter().filter(counted) {
-            self.may_be_shown(process.pid(), &states)?;
-            if !process.is_alive() {
-                return Err(target_refusal(&TargetError::Ended(process.pid())));
+            if process.is_alive() {
+                self.may_be_shown(process.pid(), &states)?;
+            } else {
+                ended.push(process.pid());
+            }
+        }
+        // Of several, those that have ended since are left out.
+        for pid in ended {
+            timeline.lose(pid);
+            if timeline.pids().is_empty() {
+                return Err(target_refusal(&TargetError::Ended(pid)));
             }
         }
         timeline.begin(self.calls_so_far(engine), now_ns);
