@@ -29,6 +29,7 @@ use profiler_daemon::{
 use profiler_plan::ModuleIndex;
 use profiler_scope::Name;
 use profiler_symbolize::Grouping;
+use profiler_testkit::has_program;
 
 use super::{
     fixture::{Fixture, directory, long_scale, small_scale},
@@ -408,8 +409,8 @@ const MANY: usize = 40;
 #[ignore = "needs root"]
 fn what_was_counted_of_many_processes_is_read_together_as_it_is_one_by_one() {
     // The machines of the tests' own have none.
-    if Command::new("bash").args(["-c", ":"]).status().is_err() {
-        return skipped("there is no bash here");
+    if !has_program("bash") {
+        return;
     }
     let mut engine = Engine::load(&Config::default()).unwrap();
     let shell = || {
@@ -441,8 +442,8 @@ fn what_was_counted_of_many_processes_is_read_together_as_it_is_one_by_one() {
 #[ignore = "needs root"]
 fn children_of_what_a_user_may_not_look_at_are_not_counted() {
     // The machines of the tests' own have none.
-    if Command::new("bash").args(["-c", ":"]).status().is_err() {
-        return skipped("there is no bash here");
+    if !has_program("bash") {
+        return;
     }
     let mut engine = Engine::load(&Config::default()).unwrap();
     let mut command = Command::new("bash");

@@ -200,12 +200,8 @@ async fn next(
     recording: &mut Option<Recording>,
     reports: &Reports,
 ) -> Result<Option<v1::WatchTraceResponse>, Status> {
-    let tell = |change| {
-        let reports = reports.clone();
-        tokio::spawn(async move { reports.send(What::Connection(change)).await });
-    };
     match recording {
-        Some(recording) => recording.view.message(tell).await,
+        Some(recording) => recording.view.message(reports.tell_connection()).await,
         None => pending().await,
     }
 }

@@ -156,6 +156,15 @@ impl Reports {
         self.sender.send(Report { attachment, what }).await.is_ok()
     }
 
+    /// Sends what becomes of a connection, from where nobody can wait for that.
+    fn tell_connection(&self) -> impl Fn(Change) + use<> {
+        let reports = self.clone();
+        move |change| {
+            let reports = reports.clone();
+            tokio::spawn(async move { reports.send(What::Connection(change)).await });
+        }
+    }
+
     /// Sends one that concerns whatever is attached by then.
     async fn send_to_all(&self, what: What) {
         let report = Report {

@@ -426,11 +426,7 @@ async fn pass_on<R: Viewed>(
     report: impl Fn(Incoming<R::Message>) -> What,
 ) {
     loop {
-        let tell = |change| {
-            let reports = reports.clone();
-            tokio::spawn(async move { reports.send(What::Connection(change)).await });
-        };
-        let what = match view.message(tell).await {
+        let what = match view.message(reports.tell_connection()).await {
             Ok(Some(message)) => Incoming::Message(message),
             Ok(None) => return,
             Err(status) => {
