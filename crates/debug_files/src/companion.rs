@@ -3,14 +3,13 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
 use object::Object as _;
 use profiler_elf::is_plain_build_id;
-use profiler_target::contents::{FileKey, UNKNOWN_OWNER};
+use profiler_target::contents::{FileKey, OpenFile, UNKNOWN_OWNER};
 
 use super::{elf::Elf, home::Home, supplement};
 
@@ -82,18 +81,16 @@ impl Wanted {
     pub fn present(&self, home: &Home) -> Vec<FileKey> {
         let candidates = self.candidates(home);
         let files = candidates.iter().flat_map(|path| home.open(path));
-        files
-            .filter_map(|file| Some(FileKey::of_open(&file, &file.metadata().ok()?)))
-            .collect()
+        files.map(|open| open.key).collect()
     }
 
     /// The files in the usual places that may be the one, for those who read their headers alone: whether a build-id is that of the
     /// module is still to be asked.
     #[must_use]
-    pub fn opened(&self, home: &Home) -> Vec<File> {
+    pub fn opened(&self, home: &Home) -> Vec<OpenFile> {
         let candidates = self.candidates(home);
         let files = candidates.iter().flat_map(|path| home.open(path));
-        files.filter(|file| self.may_own(file)).collect()
+        files.filter(|open| self.may_own(&open.key)).collect()
     }
 
     /// The usual places.
@@ -120,26 +117,25 @@ impl Wanted {
         candidates
             .iter()
             .flat_map(|path| home.open(path).map(move |file| (file, path)))
-            .find_map(|(file, path)| Some((self.accept(file)?, path.clone())))
+            .find_map(|(file, path)| Some((self.accept(file, home)?, path.clone())))
     }
 
     /// The file, if it is the one and holds something that the module lacks.
-    fn accept(&self, file: File) -> Option<Elf> {
-        if !self.may_own(&file) {
+    fn accept(&self, file: OpenFile, home: &Home) -> Option<Elf> {
+        if !self.may_own(&file.key) {
             return None;
         }
-        let elf = Elf::open(file).ok()?;
+        let elf = home.read(file, Elf::read).ok()?;
         self.fits(&elf).then_some(elf)
     }
 
     /// Whether a file is of the module's owner, or of root. What others put there could have names of their
     /// choice shown in place of the module's own.
     #[must_use]
-    pub fn may_own(&self, file: &File) -> bool {
-        let key = file.metadata().map(|metadata| FileKey::of_open(file, &metadata));
-        let owner = key.map(|key| key.owner);
-        let is_owners = |owner| owner != UNKNOWN_OWNER && self.owner.is_none_or(|expected| expected == owner);
-        owner.is_ok_and(|owner| owner == 0 || is_owners(owner))
+    pub fn may_own(&self, file: &FileKey) -> bool {
+        let owner = file.owner;
+        let is_owners = owner != UNKNOWN_OWNER && self.owner.is_none_or(|expected| expected == owner);
+        owner == 0 || is_owners
     }
 
     /// The module's build-id.

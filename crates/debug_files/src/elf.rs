@@ -6,7 +6,7 @@ use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _, read::ReadCache};
 pub use profiler_elf::Parsed;
 use profiler_elf::{ElfError, Segment};
-use profiler_target::contents::{self, Contents, FileKey};
+use profiler_target::contents::{self, Contents, FileKey, OpenFile};
 
 use super::finder::Kept;
 
@@ -46,8 +46,16 @@ impl Elf {
     /// # Errors
     /// As for [`Contents::of`], and where it is no x86-64 ELF file.
     pub fn open(file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        let (length, key) = (metadata.size(), FileKey::of_open(&file, &metadata));
+        Self::read(OpenFile::of(file)?)
+    }
+
+    /// As [`Self::open`], of a file that was asked about.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn read(open: OpenFile) -> io::Result<Self> {
+        let OpenFile { file, metadata, key } = open;
+        let length = metadata.size();
         let contents = Contents::of(&file)?;
         Self::new(
             Backing::File {

@@ -11,12 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_target::{contents::OpenFile, file_systems, read_file, read_of_user};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
-use super::{
-    file_systems,
-    reader::{Reader, Rights},
-};
+use super::reader::{Reader, Rights};
 
 /// The bit of a file's mode by which everybody may read it.
 pub(super) const ALL_MAY_READ: u32 = 0o004;
@@ -87,18 +85,33 @@ impl Home {
     }
 
     /// The files that this path leads to: in the target's root, then in ours.
-    pub fn open<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = File> + 'a {
+    pub fn open<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = OpenFile> + 'a {
         self.roots
             .iter()
             .filter_map(move |root| self.open_below(root, path).ok())
     }
 
-    fn open_below(&self, root: &OwnedFd, path: &Path) -> io::Result<File> {
-        let file = open_regular(root.as_fd(), path, Links::Followed, &self.reader)?;
-        if self.only_public && file.metadata()?.mode() & ALL_MAY_READ == 0 {
+    fn open_below(&self, root: &OwnedFd, path: &Path) -> io::Result<OpenFile> {
+        let open = open_file(root.as_fd(), path, Links::Followed, &self.reader)?;
+        if self.only_public && open.metadata.mode() & ALL_MAY_READ == 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(file)
+        Ok(open)
+    }
+
+    /// Reads a file that was found here, as long as its file system answers.
+    ///
+    /// # Errors
+    /// As those of reading it, and [`io::ErrorKind::TimedOut`] where the file system of another user does not answer.
+    pub fn read<T: Send + 'static>(
+        &self,
+        open: OpenFile,
+        read: impl FnOnce(OpenFile) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        match self.reader.user_id() {
+            None => read(open),
+            Some(user) => read_file(user, open, read),
+        }
     }
 }
 
@@ -115,26 +128,41 @@ pub enum Links {
 /// and a pipe or a device is not opened, which could wait or have effects, nor is what only looks like a file.
 ///
 /// # Errors
-/// Where there is no such file, or the reader may not read it.
+/// Where there is no such file, the reader may not read it, or another user's file system does not answer (`TimedOut`).
 pub fn open_regular(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Reader) -> io::Result<File> {
-    reader.run(|| {
-        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-        // The link itself is found then, which is no regular file.
-        flags.set(OFlags::NOFOLLOW, links == Links::Refused);
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
-        if !found.metadata()?.is_file() {
-            let text = format!("{}: not a regular file", path.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-        }
-        if !file_systems::is_read(fstatfs(&found)?.f_type) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        // Of a file that somebody holds a lease of, opening would wait for them.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-        Ok(openat(CWD, own, flags, Mode::empty())?.into())
-    })
+    open_file(root, path, links, reader).map(|open| open.file)
+}
+
+/// As [`open_regular`], with what is known of the file.
+///
+/// # Errors
+/// As for [`open_regular`].
+pub fn open_file(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Reader) -> io::Result<OpenFile> {
+    let Some(user) = reader.user_id() else {
+        return open_in(root, path, links);
+    };
+    // A folder of the path may be of a file system of theirs, which does not answer.
+    let (root, path, reader) = (root.try_clone_to_owned()?, path.to_path_buf(), reader.clone());
+    read_of_user(user, move || reader.run(|| open_in(root.as_fd(), &path, links)))
+}
+
+fn open_in(root: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OpenFile> {
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    // The link itself is found then, which is no regular file.
+    flags.set(OFlags::NOFOLLOW, links == Links::Refused);
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
+    if !found.metadata()?.is_file() {
+        let text = format!("{}: not a regular file", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    if !file_systems::is_read(fstatfs(&found)?.f_type) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // Of a file that somebody holds a lease of, opening would wait for them.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+    OpenFile::of(openat(CWD, own, flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]
@@ -156,7 +184,7 @@ mod tests {
         let read = |path: &str| {
             home.open(Path::new(path))
                 .next()
-                .map(|file| io::read_to_string(file).unwrap())
+                .map(|open| io::read_to_string(open.file).unwrap())
         };
         for path in ["absolute", "/absolute", "up", "etc/passwd"] {
             assert_eq!(read(path).as_deref(), Some("inside"), "{path}");

@@ -7,7 +7,6 @@
 //! | file | idea |
 //! |---|---|
 //! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
-//! | `file_systems` | from which none are read |
 //! | `home` | where files that belong to a module are looked for, and opening them |
 //! | `reader` | whose rights decide whether one is opened |
 //! | `finder` | how all of these are found |
@@ -24,7 +23,6 @@
 mod companion;
 pub mod debugdata;
 mod elf;
-mod file_systems;
 mod finder;
 mod home;
 mod package;
@@ -36,9 +34,8 @@ mod unfolded;
 
 pub use companion::{Wanted, hex};
 pub use elf::{Bytes, Elf, Parsed};
-pub use file_systems::is_local;
 pub use finder::{Finder, Kept, Unfold};
-pub use home::{Home, Links, open_regular};
+pub use home::{Home, Links, open_file, open_regular};
 pub use package::{CutOff, DebugPackage, MappedFile, PackageBudget, installed_path};
 pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};

@@ -14,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_target::file_systems;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
 use super::{
     companion::{DEBUG_FOLDER, build_id_path, hex},
-    file_systems,
     home::{Links, open_regular},
     reader::{Reader, Rights},
 };

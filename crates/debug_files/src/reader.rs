@@ -127,6 +127,11 @@ impl Reader {
             || self.run(|| open_at_once(&own)).is_ok()
     }
 
+    /// The user whose rights these are, where they are not this process's own.
+    pub(super) fn user_id(&self) -> Option<u32> {
+        self.0.as_ref().map(|rights| rights.uid)
+    }
+
     /// Runs something with these rights.
     ///
     /// # Errors

@@ -1,15 +1,16 @@
 //! The text of source files. Which file is read, the target says: with whose rights, [`Home`] knows.
 
 use std::{
-    fs::File,
     io::{self, Read as _},
     path::Path,
     sync::OnceLock,
     time::SystemTime,
 };
 
-use super::home::Home;
 use md5::{Digest as _, Md5};
+use profiler_target::contents::OpenFile;
+
+use super::home::Home;
 
 /// Largest source file that is read, in bytes.
 pub const MAX_BYTES: u64 = 16 << 20;
@@ -40,7 +41,8 @@ impl SourceText {
         }
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
         for file in home.open(Path::new(path)) {
-            match Self::of(&file, max_bytes.min(MAX_BYTES)) {
+            let most = max_bytes.min(MAX_BYTES);
+            match home.read(file, move |open| Self::of(&open, most)) {
                 Ok(text) => return Ok(text),
                 Err(error) => failed = error,
             }
@@ -48,14 +50,13 @@ impl SourceText {
         Err(failed)
     }
 
-    fn of(file: &File, max_bytes: u64) -> io::Result<Self> {
-        let metadata = file.metadata()?;
+    fn of(open: &OpenFile, max_bytes: u64) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+        (&open.file).take(max_bytes + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > max_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        Ok(Self::new(bytes, metadata.modified().ok()))
+        Ok(Self::new(bytes, open.metadata.modified().ok()))
     }
 
     /// A file's text from its bytes; lines that begin beyond 4 GiB are left out.

@@ -1,15 +1,12 @@
 //! Modules by file and by build-id; the least recently used go first.
 
-use std::{
-    collections::HashMap,
-    fs::{File, Metadata},
-    io,
-};
+use std::{collections::HashMap, io, path::Path};
 
 use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
 use profiler_target::{
     Mapping,
-    contents::{FileKey, UNKNOWN_OWNER},
+    contents::{FileKey, OpenFile, UNKNOWN_OWNER},
+    read_file,
 };
 
 use super::{
@@ -18,6 +15,7 @@ use super::{
     vdso::Vdso,
 };
 
+const ROOT: u32 = 0;
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;
 /// Most bytes that what has been read of them may take; the one in use may take more.
@@ -30,6 +28,27 @@ pub(super) struct ModuleId(u64);
 /// Contents that are taken to be equal: the same build-id and length, of files of one owner. Another owner
 /// could copy the build-id and have others' code shown under names of their choice.
 type Build = (Vec<u8>, u64, u32);
+
+/// A file that a process has mapped.
+pub(super) struct MappedFile {
+    /// The file.
+    pub open: OpenFile,
+    /// Where what belongs to it is looked for.
+    pub home: Home,
+    /// Who has begun the process.
+    pub user: u32,
+}
+
+impl MappedFile {
+    /// The kernel's own, which is the same in all processes, by what it is called.
+    pub fn of_the_kernel(open: OpenFile, name: &Path) -> Self {
+        Self {
+            open,
+            home: Home::new(name, &["/"]),
+            user: ROOT,
+        }
+    }
+}
 
 struct Entry {
     module: Module,
@@ -62,19 +81,14 @@ impl Modules {
     /// The module of an open file, read in if it is new; what belongs to it is then looked for at home.
     ///
     /// # Errors
-    /// Where it cannot be mapped or is no ELF file.
-    pub fn open(
-        &mut self,
-        name: &str,
-        file: File,
-        home: impl FnOnce(&Metadata) -> Home,
-    ) -> io::Result<ModuleId> {
-        let metadata = file.metadata()?;
-        let key = FileKey::of_open(&file, &metadata);
+    /// Where it cannot be mapped or is no ELF file, or its file system does not answer (`TimedOut`).
+    pub fn open(&mut self, name: &str, file: MappedFile) -> io::Result<ModuleId> {
+        let MappedFile { open, home, user } = file;
+        let key = open.key;
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
         }
-        let elf = Elf::open(file)?;
+        let elf = read_file(user, open, Elf::read)?;
         let build = elf
             .build_id()
             .filter(|_| key.owner != UNKNOWN_OWNER)
@@ -86,7 +100,7 @@ impl Modules {
         let id = ModuleId(self.next);
         self.next += 1;
         self.uses += 1;
-        let module = Module::new(name, elf, home(&metadata));
+        let module = Module::new(name, elf, home);
         let entry = Entry {
             bytes: module.bytes(),
             used: self.uses,
@@ -105,12 +119,12 @@ impl Modules {
     ///
     /// # Errors
     /// Where it cannot be read, or the mapping is of another.
-    pub fn vdso(&mut self, mapping: &Mapping) -> io::Result<File> {
+    pub fn vdso(&mut self, mapping: &Mapping) -> io::Result<OpenFile> {
         let vdso = match self.vdso.take() {
             Some(vdso) => vdso,
             None => Vdso::read()?,
         };
-        self.vdso.insert(vdso).open(mapping)
+        self.vdso.insert(vdso).open(mapping).and_then(OpenFile::of)
     }
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.
@@ -198,7 +212,16 @@ impl Modules {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
+
+    fn open(modules: &mut Modules, name: &str, path: &Path) -> ModuleId {
+        let open = OpenFile::of(File::open(path).unwrap()).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let home = Home::default();
+        modules.open(name, MappedFile { open, home, user }).unwrap()
+    }
 
     #[test]
     fn equal_builds_are_one_module_and_old_ones_go() {
@@ -207,21 +230,9 @@ mod tests {
         let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
         let copy = folder.path().join("copy");
         std::fs::copy(&libc, &copy).unwrap();
-        let first = modules
-            .open("libc", File::open(&libc).unwrap(), |_| Home::default())
-            .unwrap();
-        assert_eq!(
-            modules
-                .open("libc", File::open(&libc).unwrap(), |_| Home::default())
-                .unwrap(),
-            first
-        );
-        assert_eq!(
-            modules
-                .open("copy", File::open(&copy).unwrap(), |_| Home::default())
-                .unwrap(),
-            first
-        );
+        let first = open(&mut modules, "libc", &libc);
+        assert_eq!(open(&mut modules, "libc", &libc), first);
+        assert_eq!(open(&mut modules, "copy", &copy), first);
         assert_eq!(modules.len(), 1);
         // Without the build-id, copies are told apart: make more than are kept.
         for index in 0..MODULES_MAX + 5 {
@@ -231,9 +242,7 @@ mod tests {
             let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
             bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
             std::fs::write(&copy, bytes).unwrap();
-            modules
-                .open("true", File::open(&copy).unwrap(), |_| Home::default())
-                .unwrap();
+            open(&mut modules, "true", &copy);
             let renewed = folder.path().join(format!("{index}"));
             std::fs::rename(&copy, renewed).unwrap();
         }
@@ -247,9 +256,7 @@ mod tests {
         let copy = folder.path().join("copy");
         std::fs::copy("/bin/true", &copy).unwrap();
         let mut modules = Modules::default();
-        let id = modules
-            .open("copy", File::open(&copy).unwrap(), |_| Home::default())
-            .unwrap();
+        let id = open(&mut modules, "copy", &copy);
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
         File::options()
             .write(true)

@@ -6,7 +6,7 @@ use std::{
     io::{self, BufRead as _, BufReader},
 };
 
-use profiler_target::{MAPPINGS_MAX, Mapping};
+use profiler_target::{MAPPINGS_MAX, Mapping, read_of_process};
 
 use super::frame::FrameId;
 
@@ -106,7 +106,7 @@ impl Memories {
         let space = self.spaces.entry(pid).or_default();
         if space.read_at_ns == 0 || now_ns.saturating_sub(space.read_at_ns) >= AGE_MAX_NS {
             space.read_at_ns = now_ns.max(1);
-            match read(pid) {
+            match read_of_process(pid, move || read(pid)) {
                 Ok(regions) if !regions.is_empty() => space.renew(regions),
                 // It has ended: what was known serves its last waits.
                 Ok(_) => {}
@@ -153,18 +153,32 @@ impl Space {
 fn ask_for_stacks(pid: u32, regions: &[Region], stacks: &mut HashMap<u64, u32>) {
     let lives = |tid: u32| fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false);
     stacks.retain(|_, tid| lives(*tid));
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    for thread in threads.flatten().take(THREADS_MAX) {
-        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
-        let tid = thread.file_name().to_str().and_then(|tid| tid.parse().ok());
-        if let (Some(tid), Some(pointer)) = (tid, stack_pointer(&call)) {
-            let after = regions.partition_point(|region| region.start <= pointer);
-            let region = after.checked_sub(1).and_then(|at| regions.get(at));
-            if let Some(region) = region.filter(|region| pointer < region.end) {
-                stacks.insert(region.start, tid);
-            }
+    let pointers = read_of_process(pid, move || stack_pointers(pid)).unwrap_or_default();
+    for Top { tid, pointer } in pointers {
+        let after = regions.partition_point(|region| region.start <= pointer);
+        let region = after.checked_sub(1).and_then(|at| regions.get(at));
+        if let Some(region) = region.filter(|region| pointer < region.end) {
+            stacks.insert(region.start, tid);
         }
     }
+}
+
+/// Where the stack of a thread ends that waits.
+struct Top {
+    tid: u32,
+    pointer: u64,
+}
+
+/// Those of the first threads of a process.
+fn stack_pointers(pid: u32) -> io::Result<Vec<Top>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?;
+    let top = |thread: fs::DirEntry| {
+        let call = fs::read_to_string(thread.path().join("syscall")).ok()?;
+        let tid = thread.file_name().to_str()?.parse().ok()?;
+        let pointer = stack_pointer(&call)?;
+        Some(Top { tid, pointer })
+    };
+    Ok(threads.flatten().take(THREADS_MAX).filter_map(top).collect())
 }
 
 /// A thread's stack pointer, by `/proc/PID/task/TID/syscall`: the word before the last. None of one that runs.

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Seek as _, SeekFrom},
     os::{
         fd::AsFd as _,
         unix::fs::{FileExt as _, MetadataExt as _},
@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use profiler_debug_files::{Links, Reader, Rights, open_regular};
-use profiler_target::{Stat, Status};
+use profiler_debug_files::{Links, Reader, Rights, open_file};
+use profiler_target::{Stat, Status, contents::OpenFile, read_file};
 use rustix::fs::{Mode, OFlags, open};
 
 use super::{
@@ -35,6 +35,7 @@ const TAIL_MAX: usize = 64;
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
 
 /// How far which file was read.
+#[derive(Clone)]
 struct Seen {
     device: u64,
     inode: u64,
@@ -114,46 +115,65 @@ impl PerfFile {
     }
 
     fn read(&mut self, root: &Path, path: &Path, writer: &Writer) -> io::Result<()> {
-        let file = open_inside(root, path, writer)?;
-        let (device, inode, length) = {
-            let metadata = file.metadata()?;
-            (metadata.dev(), metadata.ino(), metadata.len())
-        };
-        let goes_on = |seen: &Seen| {
-            let mut tail = vec![0; seen.tail.len()];
-            (seen.device, seen.inode) == (device, inode)
-                && length >= seen.read
-                && file
-                    .read_exact_at(&mut tail, seen.read - seen.tail.len() as u64)
-                    .is_ok()
-                && tail == seen.tail
-        };
-        if !self.seen.as_ref().is_some_and(goes_on) {
+        let open = open_inside(root, path, writer)?;
+        let mut seen = self.seen.clone();
+        let read = read_file(writer.user, open, move |open| {
+            let goes_on = seen.as_ref().is_some_and(|seen| seen.goes_on_in(&open));
+            let mut seen = seen.take_if(|_| goes_on).unwrap_or_else(|| Seen::begin(&open));
+            let bytes = seen.read_on(&open.file)?;
+            Ok(ReadOn { goes_on, seen, bytes })
+        });
+        let ReadOn { goes_on, seen, bytes } = read?;
+        if !goes_on {
             self.map = PerfMap::default();
-            self.seen = None;
         }
-        let seen = self.seen.get_or_insert(Seen {
-            device,
-            inode,
+        self.map.append(&bytes);
+        self.seen = Some(seen);
+        Ok(())
+    }
+}
+
+/// What was read at a look.
+struct ReadOn {
+    /// It is more of the file that was read before.
+    goes_on: bool,
+    seen: Seen,
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    /// Nothing of a file yet.
+    fn begin(open: &OpenFile) -> Self {
+        Self {
+            device: open.metadata.dev(),
+            inode: open.metadata.ino(),
             read: 0,
             tail: Vec::new(),
-        });
-        let mut buffer = vec![0; 1 << 16];
-        let stop = seen.read.saturating_add(READ_MAX);
-        while seen.read < stop {
-            let count = file.read_at(&mut buffer, seen.read)?;
-            if count == 0 {
-                break;
-            }
-            let piece = &buffer[..count];
-            self.map.append(piece);
-            seen.read += count as u64;
-            seen.tail
-                .extend_from_slice(&piece[count.saturating_sub(TAIL_MAX)..]);
-            let surplus = seen.tail.len().saturating_sub(TAIL_MAX);
-            seen.tail.drain(..surplus);
         }
-        Ok(())
+    }
+
+    /// Whether a file is the one, with more in it at most.
+    fn goes_on_in(&self, open: &OpenFile) -> bool {
+        let mut tail = vec![0; self.tail.len()];
+        let before = self.read - self.tail.len() as u64;
+        (self.device, self.inode) == (open.metadata.dev(), open.metadata.ino())
+            && open.metadata.len() >= self.read
+            && open.file.read_exact_at(&mut tail, before).is_ok()
+            && tail == self.tail
+    }
+
+    /// What there is more in it, as far as that is read at once.
+    fn read_on(&mut self, file: &File) -> io::Result<Vec<u8>> {
+        let mut file = file;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.take(READ_MAX).read_to_end(&mut bytes)?;
+        self.read += bytes.len() as u64;
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_MAX)..]);
+        let surplus = self.tail.len().saturating_sub(TAIL_MAX);
+        self.tail.drain(..surplus);
+        Ok(bytes)
     }
 }
 
@@ -188,15 +208,15 @@ fn began(ticks: u64) -> SystemTime {
 ///
 /// Everybody may write in `/tmp`: a file of another user's, a link to one, or a pipe, is not for the process to
 /// answer for.
-fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<File> {
+fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<OpenFile> {
     let refused = |why: &str| {
         let text = format!("{}/{}: {why}", root.display(), path.display());
         io::Error::new(io::ErrorKind::PermissionDenied, text)
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_directory = open(root, flags, Mode::empty())?;
-    let file = open_regular(root_directory.as_fd(), path, Links::Refused, &writer.reader)?;
-    let metadata = file.metadata()?;
+    let open = open_file(root_directory.as_fd(), path, Links::Refused, &writer.reader)?;
+    let metadata = &open.metadata;
     if metadata.uid() != 0 && metadata.uid() != writer.user {
         return Err(refused("belongs neither to the process's user nor to root"));
     }
@@ -205,7 +225,7 @@ fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<File> {
     if modified.is_some_and(|modified| modified < writer.began) {
         return Err(refused("older than the process"));
     }
-    Ok(file)
+    Ok(open)
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ pub enum Reason {
     NotElf,
     /// Memory without a file: code made while the program runs.
     NoFile,
+    /// The process keeps its mappings or its file from being looked at: it is starting another program, or its file system does not
+    /// answer.
+    NotAnswering,
     /// Nothing is mapped there.
     NotMapped,
     /// The kernel does not say where its functions are (`kernel.kptr_restrict`).
@@ -28,7 +31,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::NoSymbols,
         Self::NoSymbolHere,
         Self::NoSupplement,
@@ -37,6 +40,7 @@ impl Reason {
         Self::TooLarge,
         Self::NotElf,
         Self::NoFile,
+        Self::NotAnswering,
         Self::NotMapped,
         Self::Hidden,
     ];
@@ -65,6 +69,7 @@ impl Reason {
             Self::TooLarge => "too large to copy",
             Self::NotElf => "not an ELF file",
             Self::NoFile => "no file",
+            Self::NotAnswering => "not answering",
             Self::NotMapped => "not mapped",
             Self::Hidden => "hidden",
         }

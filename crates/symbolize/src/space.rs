@@ -1,9 +1,9 @@
 //! One process: its mappings, and the addresses resolved so far.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use profiler_debug_files::Rights;
-use profiler_target::{Mapping, executable_mappings};
+use profiler_target::{Mapping, executable_mappings, read_of_process};
 
 use super::{
     cache::ModuleId,
@@ -53,6 +53,8 @@ pub(super) struct Space {
     rights: Arc<Rights>,
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
+    /// The process did not let them be read then.
+    is_silent: bool,
     resolved: HashMap<(u64, Detail), Resolved>,
     /// What lies at addresses of data.
     variables: HashMap<u64, Data>,
@@ -76,6 +78,7 @@ impl Space {
             rights: Arc::new(Rights::nobody()),
             mappings: Vec::new(),
             read_at_ns: None,
+            is_silent: false,
             resolved: HashMap::new(),
             variables: HashMap::new(),
             perf_map: None,
@@ -151,6 +154,15 @@ impl Space {
         Some((mapping, behind))
     }
 
+    /// Why an address that no mapping is known of is in none.
+    pub fn reason_without_mapping(&self) -> Reason {
+        if self.is_silent {
+            Reason::NotAnswering
+        } else {
+            Reason::NotMapped
+        }
+    }
+
     /// Where code is mapped, as far as is known; the mappings are read if they never were.
     pub fn begins(&mut self, now_ns: u64) -> Vec<u64> {
         if self.read_at_ns.is_none() {
@@ -196,13 +208,15 @@ impl Space {
 
     fn read(&mut self, now_ns: u64) {
         self.read_at_ns = Some(now_ns);
-        let rights = Rights::of_process(self.pid);
-        let mappings = match executable_mappings(self.pid) {
+        let (pid, rights) = (self.pid, Rights::of_process(self.pid));
+        let read = read_of_process(pid, move || executable_mappings(pid));
+        self.is_silent = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        let mappings = match read {
             // A process that has ended has none: the old ones serve its last samples.
             Ok(mappings) if mappings.is_empty() => return,
             Ok(mappings) => mappings,
             Err(error) => {
-                tracing::debug!(%error, pid = self.pid, "mappings not read");
+                tracing::debug!(%error, pid, "mappings not read");
                 return;
             }
         };

@@ -93,12 +93,12 @@ impl Split {
 
 fn open(path: &Path, wanted: &Wanted, home: &Home) -> Option<DebugFile> {
     let read = |file| -> io::Result<DebugFile> {
-        let elf = Elf::open(file)?;
+        let elf = home.read(file, Elf::read)?;
         let sections = Sections::load_split(&elf)?;
         Ok(DebugFile { elf, sections })
     };
     home.open(path)
-        .filter(|file| wanted.may_own(file))
+        .filter(|open| wanted.may_own(&open.key))
         .find_map(|file| match read(file) {
             Ok(file) if file.sections.has_info() => Some(file),
             Ok(_) => None,

@@ -1,12 +1,12 @@
 //! The verbs: resolve, forget.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
-use profiler_target::Mapping;
+use profiler_target::{Mapping, begun_by, contents::OpenFile, read_of_process};
 
 use super::{
-    cache::{ModuleId, Modules},
+    cache::{MappedFile, ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
     kernel::KernelSymbols,
     look_budget::LookBudget,
@@ -122,7 +122,7 @@ impl Symbolizer {
             *fleeting += 1;
             let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
             out.push(frames.intern(Frame {
-                unresolved: Some(Reason::NotMapped),
+                unresolved: Some(space.reason_without_mapping()),
                 ..unknown
             }));
             return;
@@ -381,12 +381,13 @@ fn in_file<T>(
         return Err(reason);
     }
     let file = if is_vdso {
-        modules.vdso(mapping)
+        modules
+            .vdso(mapping)
+            .map(|open| MappedFile::of_the_kernel(open, &mapping.path))
     } else {
-        mapping.open(pid).map(|(file, _)| file)
+        open(pid, rights, mapping)
     };
-    let home = |module: &_| Home::of(pid, rights, &mapping.path, module);
-    let opened = file.and_then(|file| modules.open(&module_name(mapping), file, home));
+    let opened = file.and_then(|file| modules.open(&module_name(mapping), file));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
@@ -395,14 +396,28 @@ fn in_file<T>(
         Err(error) => {
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
             let reason = match error.kind() {
-                std::io::ErrorKind::InvalidData => Reason::NotElf,
-                std::io::ErrorKind::FileTooLarge => Reason::TooLarge,
+                io::ErrorKind::InvalidData => Reason::NotElf,
+                io::ErrorKind::FileTooLarge => Reason::TooLarge,
+                // It may answer the next time.
+                io::ErrorKind::TimedOut => return Err(Reason::NotAnswering),
                 _ => Reason::NotReadable,
             };
             *behind = Behind::Unreadable(reason);
             Err(reason)
         }
     }
+}
+
+/// The file behind a mapping of a process of these rights.
+fn open(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> {
+    let (rights, mapping) = (rights.clone(), mapping.clone());
+    read_of_process(pid, move || {
+        let (file, _) = mapping.open(pid)?;
+        let open = OpenFile::of(file)?;
+        let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
+        let user = begun_by(pid);
+        Ok(MappedFile { open, home, user })
+    })
 }
 
 /// Whether code of a just-in-time compiler may lie in a mapping that is not of an ELF file.

@@ -7,6 +7,8 @@ use std::{
     io::{self, Read as _},
 };
 
+use profiler_target::read_of_process;
+
 use super::{
     frame::{Frame, FrameId, Frames},
     name::NAME_MAX,
@@ -145,9 +147,11 @@ impl Tasks {
     /// The frame of a process: its command line, or its name where that is empty.
     pub fn process(&mut self, tgid: u32, now_ns: u64, frames: &mut Frames) -> FrameId {
         look_up(&mut self.processes, tgid, now_ns, |known| {
-            let read = read(&format!("/proc/{tgid}/cmdline"));
+            let read = read_of_process(tgid, move || read(&format!("/proc/{tgid}/cmdline")));
             let line = match (read, known) {
                 (Err(_), Some(known)) => return known,
+                // It does not answer: its name is told without waiting for it.
+                (Err(error), None) if error.kind() == io::ErrorKind::TimedOut => String::new(),
                 (Err(_), None) => UNKNOWN_TASK.to_owned(),
                 (Ok(line), _) => command(line),
             };

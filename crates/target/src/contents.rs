@@ -13,9 +13,9 @@ use std::{
 };
 
 use memmap2::Mmap;
-use rustix::fs::{StatVfsMountFlags, fstatvfs};
+use rustix::fs::{StatVfsMountFlags, fstatfs, fstatvfs};
 
-use super::on_disk::OnDisk;
+use super::{file_systems::OVERLAY, on_disk::OnDisk, own_mounts};
 
 /// Largest file that is copied, in bytes.
 pub const COPY_MAX: u64 = 1 << 30;
@@ -102,6 +102,41 @@ impl FileKey {
     }
 }
 
+/// A file that is open, as it was then.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// The file.
+    pub file: File,
+    /// What the file system said of it.
+    pub metadata: Metadata,
+    /// Which it is, and in which state.
+    pub key: FileKey,
+}
+
+impl OpenFile {
+    /// Asks about an open file. Its file system may not answer: see [`crate::read_of_user`].
+    ///
+    /// # Errors
+    /// Where the file system tells nothing of it.
+    pub fn of(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let key = FileKey::of_open(&file, &metadata);
+        Ok(Self { file, metadata, key })
+    }
+
+    /// The same, by another descriptor.
+    ///
+    /// # Errors
+    /// Where there are no more descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            metadata: self.metadata.clone(),
+            key: self.key,
+        })
+    }
+}
+
 /// An ELF file's bytes.
 pub enum Contents {
     /// Mapped.
@@ -167,8 +202,14 @@ pub fn may_be_cut_short(file: &File, metadata: &Metadata) -> bool {
 
 /// Whether a file lies where programs can take their owner's rights. A file system that a user has mounted, from an image, a removable
 /// disk or a program of their own, is mounted without (`nosuid` of mount(8)).
+///
+/// In a user namespace they may mount an overlay of theirs with it: that is believed where it is mounted for this process, too.
 fn is_of_this_machine(file: &File) -> bool {
-    fstatvfs(file).is_ok_and(|mount| !mount.f_flag.contains(StatVfsMountFlags::NOSUID))
+    let is_known = || match fstatfs(file) {
+        Ok(system) if system.f_type == OVERLAY => own_mounts::have(file),
+        system => system.is_ok(),
+    };
+    fstatvfs(file).is_ok_and(|mount| !mount.f_flag.contains(StatVfsMountFlags::NOSUID)) && is_known()
 }
 
 /// Whether a file can be cut short by others than root and our own user.

@@ -17,21 +17,29 @@
 //! | `list` | the processes that the caller may see |
 //! | `container` | the container or service that a process is in |
 //! | `environment` | what a program believes of its own environment |
+//! | `file_systems` | those that files are not read from, and those that may not answer |
+//! | `own_mounts` | the file systems that are mounted for this process |
+//! | `timed` | reads that a process may keep from coming to an end, each waited for a bounded time |
+//! | `time_shares` | the part of a thread's time that each user's processes may take |
 //! | `error` | why a process cannot be a target |
 
 mod container;
 pub mod contents;
 pub mod environment;
 mod error;
+pub mod file_systems;
 mod ids;
 mod list;
 mod maps;
 mod memory;
 mod on_disk;
+mod own_mounts;
 mod peer;
 mod process;
 mod standing;
 mod stat;
+mod time_shares;
+mod timed;
 
 pub use container::Surroundings;
 pub use error::TargetError;
@@ -45,3 +53,5 @@ pub use peer::has_own_rights;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};
+pub use time_shares::TimeShares;
+pub use timed::{begun_by, read_file, read_of_process, read_of_user};

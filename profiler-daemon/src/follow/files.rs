@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
     io,
     num::NonZero,
     sync::{
@@ -13,8 +12,9 @@ use std::{
 };
 
 use profiler_target::{
-    Mapping, Module,
-    contents::{Contents, FileKey, UNKNOWN_OWNER},
+    Mapping, Module, begun_by,
+    contents::{Contents, FileKey, OpenFile, UNKNOWN_OWNER},
+    read_file, read_of_process,
 };
 use profiler_unwind::{self as unwind, BuildError, Key, Segments, Table};
 
@@ -75,7 +75,12 @@ pub enum Source {
     /// They have been read.
     Read(Contents),
     /// Known from before: they are read where they are needed.
-    Unread(File),
+    Unread {
+        /// The file.
+        open: OpenFile,
+        /// Who has begun the process that has mapped it.
+        user: u32,
+    },
 }
 
 /// What came of making a table. It outlives the table itself, which is only in the programs' maps.
@@ -113,12 +118,17 @@ impl Files {
     /// # Errors
     /// Where it cannot be opened.
     pub fn open(&mut self, pid: u32, module: &Module) -> io::Result<(KnownFile, Source)> {
-        let (file, _) = module.open(pid)?;
-        let state = FileKey::of_open(&file, &file.metadata()?);
+        let module = module.clone();
+        let opened = read_of_process(pid, move || {
+            let (file, _) = module.open(pid)?;
+            Ok((OpenFile::of(file)?, begun_by(pid)))
+        });
+        let (open, user) = opened?;
+        let state = open.key;
         if let Some(known) = self.known.get(&state) {
-            return Ok((known.clone(), Source::Unread(file)));
+            return Ok((known.clone(), Source::Unread { open, user }));
         }
-        let contents = Contents::of(&file)?;
+        let contents = contents(user, open)?;
         let bytes = contents.as_ref();
         let id = build_id(bytes).filter(|_| state.owner != UNKNOWN_OWNER);
         let id = id.unwrap_or_else(|| state.identity().map(u64::to_le_bytes).concat());
@@ -146,7 +156,8 @@ impl Files {
     /// # Errors
     /// Where the process's memory cannot be read.
     pub fn vdso(pid: u32, mapping: &Mapping) -> io::Result<(KnownFile, Source)> {
-        let bytes = mapping.read_vdso(pid)?;
+        let mapping = mapping.clone();
+        let bytes = read_of_process(pid, move || mapping.read_vdso(pid))?;
         let id = build_id(&bytes).unwrap_or_else(|| b"[vdso]".to_vec());
         let known = KnownFile {
             key: key(&id, ROOT),
@@ -227,12 +238,17 @@ enum Failed {
 fn table(file: &KnownFile, source: &Source) -> Result<(Table, Option<Unkept>), Failed> {
     let made = match source {
         Source::Read(contents) => file.table(contents.as_ref()),
-        Source::Unread(unread) => {
-            let contents = Contents::of(unread).map_err(Failed::Unread)?;
-            file.table(contents.as_ref())
+        Source::Unread { open, user } => {
+            let contents = open.try_clone().and_then(|open| contents(*user, open));
+            file.table(contents.map_err(Failed::Unread)?.as_ref())
         }
     };
     made.map_err(Failed::Nothing)
+}
+
+/// The bytes of a file that a process of a user's has mapped.
+fn contents(user: u32, open: OpenFile) -> io::Result<Contents> {
+    read_file(user, open, |open| Contents::of(&open.file))
 }
 
 fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +11,7 @@ use profiler_common::{
     limits::MAX_UNWIND_MAPPINGS,
     unwind::{CHUNK_ROWS, MAX_MAPPINGS, Mapping},
 };
-use profiler_target::{self as target, contents::Contents, executable_mappings};
+use profiler_target::{self as target, contents::Contents, executable_mappings, read_of_process};
 use profiler_unwind::{Key, Refused, Runs, Store, Table};
 
 use super::files::{Files, KnownFile, Made, Source};
@@ -27,6 +28,8 @@ const GRACE: Duration = Duration::from_millis(20);
 #[derive(Default)]
 struct Followed {
     seen: Vec<target::Mapping>,
+    /// It did not answer for some of them.
+    is_partial: bool,
     first_mapping: u32,
     mappings: u32,
     keys: Vec<Key>,
@@ -68,15 +71,15 @@ impl Follower {
     /// Brings the tables of a process up to date.
     pub fn look(&mut self, pid: u32) {
         self.reuse();
-        let seen = match executable_mappings(pid) {
+        let seen = match read_of_process(pid, move || executable_mappings(pid)) {
             Ok(mappings) if !mappings.is_empty() => mappings,
-            // It has ended, and samples no more.
+            // It has ended, and samples no more, or does not answer, and is looked at again.
             _ => return,
         };
         if self
             .processes
             .get(&pid)
-            .is_some_and(|process| process.seen == seen)
+            .is_some_and(|process| process.seen == seen && !process.is_partial)
         {
             return;
         }
@@ -148,7 +151,7 @@ impl Follower {
 
     /// Has tables for everything that the process has mapped; gives where that is, by address.
     fn tables(&mut self, pid: u32, process: &mut Followed) -> Vec<Mapping> {
-        let mut mapped = self.open(pid, &process.seen);
+        let mut mapped = self.open(pid, process);
         self.make_tables(&mut mapped);
         self.make_room(&mapped);
         let mut mappings = Vec::new();
@@ -168,7 +171,8 @@ impl Follower {
     }
 
     /// Opens what a process has mapped.
-    fn open(&mut self, pid: u32, seen: &[target::Mapping]) -> Vec<Mapped> {
+    fn open(&mut self, pid: u32, process: &mut Followed) -> Vec<Mapped> {
+        let Followed { seen, is_partial, .. } = process;
         let mut mapped = Vec::new();
         let mut add = |follower: &mut Self, (file, source), places| {
             let mut one = Mapped {
@@ -186,7 +190,10 @@ impl Follower {
         for module in target::modules(seen) {
             match self.files.open(pid, &module) {
                 Ok(opened) => add(self, opened, module.mappings),
-                Err(error) => tracing::debug!(pid, %error, module = %module.path.display(), "not read"),
+                Err(error) => {
+                    *is_partial |= error.kind() == io::ErrorKind::TimedOut;
+                    tracing::debug!(pid, %error, module = %module.path.display(), "not read");
+                }
             }
         }
         if let Some(vdso) = seen.iter().find(|mapping| mapping.is_vdso()) {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::OnceLock,
+    time::Duration,
 };
 
 use aya::{
@@ -53,6 +54,8 @@ pub struct Config {
     pub kernel_log: bool,
     /// Use perf events even where the kernel has multi links.
     pub force_perf: bool,
+    /// How long the kernel may take to attach one program, beside a time for each site.
+    pub attach_patience: Duration,
 }
 
 impl Default for Config {
@@ -61,9 +64,13 @@ impl Default for Config {
             ring_bytes: RING_BYTES,
             kernel_log: false,
             force_perf: false,
+            attach_patience: ATTACH_PATIENCE,
         }
     }
 }
+
+/// See [`Config::attach_patience`]. The kernel takes some milliseconds, and where it is emulated a second.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How probes are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,7 +258,7 @@ impl Engine {
     pub fn load(config: &Config) -> Result<Self, KernelError> {
         let bytes = object::bytes()?;
         let mut ebpf = object::load(&bytes, config)?;
-        let mut multi = MultiPrograms::new(&bytes, &ebpf)?;
+        let mut multi = MultiPrograms::new(&bytes, &ebpf, config.attach_patience)?;
         let counts = Counts::new(&ebpf)?;
         let hits = HitMaps::new(&ebpf)?;
         let events = EventMaps::new(&ebpf)?;

@@ -16,6 +16,7 @@
 //! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `closing` | links taken back, without waiting for ever |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
+//! | `opening` | links are opened by threads of their own |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `gates` | how a step of a scope is observed only inside the step before it |
 //! | `hits` | probes on single instructions, and what is read there |
@@ -54,6 +55,7 @@ mod missed;
 mod multi;
 mod object;
 mod off_cpu;
+mod opening;
 mod perf;
 mod ready;
 mod ring;

@@ -8,12 +8,18 @@ use std::{
     ffi::CString,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
 };
 
 use aya::{Ebpf, maps::Map};
 use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
-use super::{KernelError, attach::Site, syscall};
+use super::{
+    KernelError,
+    attach::Site,
+    opening::{self, MultiLink},
+    syscall,
+};
 
 /// Oldest kernel whose PID filter of `uprobe_multi` links covers all threads of a process.
 const OLDEST: (u32, u32) = (6, 10);
@@ -22,6 +28,9 @@ const OLDEST: (u32, u32) = (6, 10);
 /// (`BPF_PRIV_STACK_MIN_SIZE` in `include/linux/bpf_verifier.h`). A uprobe program can be preempted by
 /// another thread's, and the two would overwrite each other's.
 const SHARED_STACK: u32 = 64;
+
+/// How much longer the kernel may take to attach a program at one site more.
+const PATIENCE_PER_SITE: Duration = Duration::from_millis(20);
 
 /// `r0 = 0` and `exit`.
 const RETURN_ZERO: u8 = 0xb7;
@@ -33,6 +42,8 @@ pub struct MultiPrograms {
     license: CString,
     btf: OwnedFd,
     loaded: HashMap<&'static str, OwnedFd>,
+    /// How long the kernel may take to attach a program, beside what it may for each site.
+    patience: Duration,
 }
 
 impl MultiPrograms {
@@ -40,7 +51,7 @@ impl MultiPrograms {
     ///
     /// # Errors
     /// Where the object does not parse or does not match the maps.
-    pub fn new(bytes: &[u8], ebpf: &Ebpf) -> Result<Self, KernelError> {
+    pub fn new(bytes: &[u8], ebpf: &Ebpf, patience: Duration) -> Result<Self, KernelError> {
         let parse = |error: &dyn std::fmt::Display| KernelError::Parse(error.to_string());
         let mut object = Object::parse(bytes).map_err(|error| parse(&error))?;
         let features = aya::features()
@@ -72,6 +83,7 @@ impl MultiPrograms {
             license,
             btf,
             loaded: HashMap::new(),
+            patience,
         })
     }
 
@@ -173,7 +185,7 @@ impl MultiPrograms {
     /// Attaches a program at many offsets of one file, for one process.
     ///
     /// # Errors
-    /// Where the kernel refuses; one bad offset fails them all.
+    /// Where the kernel refuses, as one bad offset fails them all, or takes too long: the link is to be closed with the others then.
     pub fn attach(
         &mut self,
         program: &'static str,
@@ -181,11 +193,19 @@ impl MultiPrograms {
         sites: &[Site],
         pid: u32,
         at_return: bool,
-    ) -> Result<OwnedFd, KernelError> {
+        links: &mut Vec<MultiLink>,
+    ) -> Result<(), KernelError> {
         let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
-        let descriptor = self.load(program)?;
-        syscall::create_multi_link(descriptor, file, &offsets, &cookies, pid, at_return).map_err(|error| {
+        let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
+        let patience = self.patience + PATIENCE_PER_SITE.saturating_mul(number);
+        let descriptor = self.load(program)?.try_clone_to_owned();
+        let path = file.clone();
+        let open = move || {
+            let descriptor = descriptor?;
+            syscall::create_multi_link(descriptor.as_fd(), &path, &offsets, &cookies, pid, at_return)
+        };
+        opening::open(patience, links, open).map_err(|error| {
             let error = match error.raw_os_error() {
                 Some(libc::ESRCH) => io::Error::new(io::ErrorKind::NotFound, "the process is gone"),
                 _ => error,

@@ -284,7 +284,7 @@ fn is_local(pid: u32, mapped: &Mapped) -> bool {
 /// Whether a device is not of a file system elsewhere by these mounts, and then that of a number is there, and is not elsewhere either.
 fn are_local(mounts: &[Mounts], device: Option<(u32, u32)>, number: impl FnOnce() -> Option<u64>) -> bool {
     let all = || mounts.iter().flat_map(Mounts::all);
-    let is_local = |mount: &Mount<'_>| profiler_debug_files::is_local(mount.kind);
+    let is_local = |mount: &Mount<'_>| profiler_target::file_systems::is_local(mount.kind);
     let device = device.map(|(major, minor)| format!("{major}:{minor}"));
     if all().any(|mount| device.as_deref() == Some(mount.device) && !is_local(&mount)) {
         return false;
@@ -354,7 +354,7 @@ fn split_off(wanted: &Wanted, home: &Home) -> Facts {
         return Facts::default();
     };
     let files = wanted.opened(home);
-    let mut found = files.iter().filter_map(|file| facts(file, &[]));
+    let mut found = files.iter().filter_map(|open| facts(&open.file, &[]));
     let is_it = |facts: &Facts| {
         let has_more = facts.debug_info != DebugInfo::None || facts.symbols == Symbols::Full;
         facts.build_id.as_deref() == Some(build_id) && has_more

@@ -414,6 +414,7 @@ pub struct Handle {
     pub(super) commands: Requests<Command>,
     pub(super) library: Library,
     pub(super) turns: Turns,
+    pub(super) look_ups: Turns,
     pub(super) leaves: Leaves,
     /// `None` where there are no probes: of recordings.
     pub(super) quotas: Option<Quotas>,
@@ -603,7 +604,12 @@ impl Handle {
         how: &How,
     ) -> Result<(Read, Ability, Arc<Turn>), SessionError> {
         let library = self.library.clone();
-        let look_up = move || prepare::look_up(caller, &target, &scope, &library);
+        let turn = self.look_ups.take(caller).await?;
+        let look_up = move || {
+            let looked_up = prepare::look_up(caller, &target, &scope, &library);
+            drop(turn);
+            looked_up
+        };
         let mut looked_up = blocking(look_up).await?;
         if how.capture.is_none() {
             looked_up.time_last();

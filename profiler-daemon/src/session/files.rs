@@ -1,7 +1,6 @@
 //! The files that a target has mapped, with their functions.
 
 use std::{
-    fs::File,
     io,
     ops::Add,
     path::PathBuf,
@@ -13,7 +12,8 @@ use profiler_debug_files::{Home, Reader, Rights};
 use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
 use profiler_target::{
     self as target, Module, Process,
-    contents::{Contents, FileKey},
+    contents::{Contents, OpenFile},
+    executable_mappings, read_of_process,
 };
 
 use super::{
@@ -137,24 +137,20 @@ pub fn read_process(
         let rights = rights.with_user(caller.uid, caller.gid);
         (rights.clone(), Reader::process(rights))
     };
-    let mappings =
-        target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
+    let mappings = read_of_process(pid, move || executable_mappings(pid));
+    let mappings = mappings.map_err(|error| gone_or(process, "reading its maps", &error))?;
     library.trim();
     let mut found = Vec::new();
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
-        let opened = module.open(pid).and_then(|(file, path)| {
-            if !reader.may_read(&file) {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
-            let metadata = file.metadata()?;
-            let key = (FileKey::of_open(&file, &metadata), shown.clone());
+        let opened = open(pid, &module, &reader).and_then(|(file, path)| {
+            let key = (file.key, shown.clone());
             // Most files are known, and lack nothing that would have to be looked for.
-            let home = || Home::of(pid, &rights, &module.path, &metadata);
+            let home = || Home::of(pid, &rights, &module.path, &file.metadata);
             if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(home)) {
                 return Ok((Some(known), path));
             }
-            let known = know(&shown, &file, &key.0, &home(), library)?.map(Arc::new);
+            let known = know(&shown, &file, &home(), library)?.map(Arc::new);
             if let Some(known) = &known {
                 library.keep(key, known);
             }
@@ -190,14 +186,20 @@ pub fn read_process(
     Ok(files.collect())
 }
 
-fn know(
-    shown: &str,
-    file: &File,
-    key: &FileKey,
-    home: &Home,
-    library: &Library,
-) -> io::Result<Option<KnownFile>> {
-    let parts = Parts::find(Contents::of(file)?, key, home, library.outlines());
+/// Opens a file that a process has mapped, if this reader may read it; also tells by which path.
+fn open(pid: u32, module: &Module, reader: &Reader) -> io::Result<(OpenFile, PathBuf)> {
+    let (module, reader) = (module.clone(), reader.clone());
+    read_of_process(pid, move || {
+        let (file, path) = module.open(pid)?;
+        if !reader.may_read(&file) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok((OpenFile::of(file)?, path))
+    })
+}
+
+fn know(shown: &str, open: &OpenFile, home: &Home, library: &Library) -> io::Result<Option<KnownFile>> {
+    let parts = Parts::find(Contents::of(&open.file)?, &open.key, home, library.outlines());
     let scan = |bytes| ModuleHazards::scan(shown, bytes);
     let hazards = scan(parts.files.program()).map(|own| match parts.files.symbols().map(scan) {
         // The dynamic symbols do not tell what the linker took in.
@@ -250,14 +252,10 @@ impl KnownFile {
 /// What a file at a path says of itself.
 #[cfg(test)]
 pub fn know_path(path: &std::path::Path) -> Arc<KnownFile> {
-    let file = File::open(path).unwrap();
-    let key = FileKey::of(&file.metadata().unwrap());
-    let library = Library::new(None);
-    Arc::new(
-        know("", &file, &key, &Home::new(path, &["/"]), &library)
-            .unwrap()
-            .unwrap(),
-    )
+    let open = OpenFile::of(std::fs::File::open(path).unwrap()).unwrap();
+    let home = Home::new(path, &["/"]);
+    let known = know("", &open, &home, &Library::new(None));
+    Arc::new(known.unwrap().unwrap())
 }
 
 #[cfg(test)]

@@ -262,6 +262,7 @@ pub fn start(config: Config) -> io::Result<Handle> {
         commands,
         library,
         turns: Turns::new(),
+        look_ups: Turns::to_look_up(),
         leaves: timeline::Leaves::default(),
         quotas,
         side_file_reader,

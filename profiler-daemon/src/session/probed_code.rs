@@ -7,12 +7,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
-use profiler_target::{Mapping, Memory, Process, executable_mappings};
+use profiler_target::{Mapping, Memory, Process, executable_mappings, read_of_process};
 
 use super::{
     command::{Caller, Command, Handle, blocking},
@@ -250,24 +251,30 @@ fn changed(codes: Vec<Arc<ProbedCode>>, look_for_gone: bool) -> Vec<ChangedPlace
     for code in codes {
         of_processes.entry(code.pid).or_default().push(code);
     }
-    let mut changed = Vec::new();
-    for (pid, codes) in of_processes {
-        let Ok(memory) = Memory::open(pid) else { continue };
-        let looks: Vec<Look> = codes.iter().map(|code| code.look(&memory)).collect();
-        let is_gone = look_for_gone && looks.contains(&Look::Unreadable);
-        if !is_gone && !looks.contains(&Look::Changed) {
-            continue;
-        }
-        let mappings = executable_mappings(pid).unwrap_or_default();
-        let mapped = Mapped::of(&mappings);
-        // Of a file that was replaced, all places are, also where another's probe is at the same address of the new one.
-        let of_process = codes.into_iter().zip(looks).filter_map(|(code, look)| {
-            let change = mapped.change(&code, look)?;
-            Some(ChangedPlace { code, change })
-        });
-        changed.extend(of_process);
+    let look = |(pid, codes)| {
+        let changed = read_of_process(pid, move || changed_in(pid, codes, look_for_gone));
+        // One that does not answer is looked at the next time.
+        changed.unwrap_or_default()
+    };
+    of_processes.into_iter().flat_map(look).collect()
+}
+
+/// The same of one process.
+fn changed_in(pid: u32, codes: Vec<Arc<ProbedCode>>, look_for_gone: bool) -> io::Result<Vec<ChangedPlace>> {
+    let memory = Memory::open(pid)?;
+    let looks: Vec<Look> = codes.iter().map(|code| code.look(&memory)).collect();
+    let is_gone = look_for_gone && looks.contains(&Look::Unreadable);
+    if !is_gone && !looks.contains(&Look::Changed) {
+        return Ok(Vec::new());
     }
-    changed
+    let mappings = executable_mappings(pid).unwrap_or_default();
+    let mapped = Mapped::of(&mappings);
+    // Of a file that was replaced, all places are, also where another's probe is at the same address of the new one.
+    let changed = codes.into_iter().zip(looks).filter_map(|(code, look)| {
+        let change = mapped.change(&code, look)?;
+        Some(ChangedPlace { code, change })
+    });
+    Ok(changed.collect())
 }
 
 /// What a look at the code of a session's probes finds.

@@ -1,6 +1,6 @@
 //! Where a process keeps the thread-local storage of its libraries.
 
-use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use object::{Object as _, ObjectSymbol as _};
 use profiler_plan::values::{Refusal, ThreadModule};
@@ -27,12 +27,17 @@ impl ThreadTables {
             ));
         };
         // Pages of files that nobody has touched are fetched: a library's tables may lie there.
-        let memory = File::open(format!("/proc/{}/mem", self.pid));
+        let pid = self.pid;
         let word = |address, size: u8| {
-            let mut word = [0; 8];
-            let into = word.get_mut(..usize::from(size))?;
-            memory.as_ref().ok()?.read_exact_at(into, address).ok()?;
-            Some(u64::from_le_bytes(word))
+            let read = move || {
+                let mut word = [0; 8];
+                let into = word
+                    .get_mut(..usize::from(size))
+                    .ok_or(io::ErrorKind::InvalidInput)?;
+                File::open(format!("/proc/{pid}/mem"))?.read_exact_at(into, address)?;
+                Ok(u64::from_le_bytes(word))
+            };
+            read_of_process(pid, read).ok()
         };
         ThreadModule::find(loaded_at, |name| self.symbol(name), word)
     }

@@ -17,6 +17,10 @@ use super::{
 /// Requests that are served at once: of root, and of all others.
 const AT_ONCE: usize = 2;
 
+/// The same of requests that only look a process up, and ask the kernel who may trace it: that takes no memory, and five seconds at most
+/// (`trace_access`).
+const LOOK_UPS_AT_ONCE: usize = 64;
+
 /// Requests of one user other than root that may wait.
 const MAX_WAITING: usize = 64;
 
@@ -53,9 +57,18 @@ struct Request {
 impl Turns {
     /// Nobody reads.
     pub fn new() -> Self {
+        Self::at_once(AT_ONCE)
+    }
+
+    /// The same, for requests that look processes up.
+    pub fn to_look_up() -> Self {
+        Self::at_once(LOOK_UPS_AT_ONCE)
+    }
+
+    fn at_once(number: usize) -> Self {
         Self(Arc::new(Inner {
-            of_root: Arc::new(Semaphore::new(AT_ONCE)),
-            of_users: Arc::new(Semaphore::new(AT_ONCE)),
+            of_root: Arc::new(Semaphore::new(number)),
+            of_users: Arc::new(Semaphore::new(number)),
             users: Mutex::default(),
         }))
     }
@@ -152,6 +165,17 @@ mod tests {
         drop(turns.take(caller(3)).await.unwrap());
         drop((second, of_root));
         assert!(turns.0.users.lock().unwrap().is_empty(), "users are forgotten");
+    }
+
+    #[tokio::test]
+    async fn processes_are_looked_up_for_many_users_at_once_and_for_each_one_by_one() {
+        let turns = Turns::to_look_up();
+        let mut taken = Vec::new();
+        for uid in 1..=32 {
+            taken.push(turns.take(caller(uid)).await.unwrap());
+            assert!(waits(&turns, uid).await, "twice at once");
+        }
+        drop(turns.take(caller(0)).await.unwrap());
     }
 
     #[tokio::test]

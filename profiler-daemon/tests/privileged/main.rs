@@ -56,6 +56,7 @@ mod stacks_truth;
 mod starting;
 mod system_calls;
 mod timeline;
+mod unanswered;
 mod unique;
 mod waits;
 

@@ -19,7 +19,7 @@ const COMPLETE_PENDING: f64 = 0.99;
 const COMPLETE_STORM: f64 = 0.93;
 
 /// Steps of the tower: some microseconds, and about a millisecond.
-const FEW: &str = "4000";
+pub const FEW: &str = "4000";
 const MANY: &str = "800000";
 
 const ROOTS: [&str; 2] = ["_start - main", "- thread_main"];
@@ -54,7 +54,7 @@ const HANDLER_CHAINS: [&str; 3] = [
     "on_alternate alternate_leaf",
 ];
 
-fn truth() -> Truth {
+pub fn truth() -> Truth {
     let is_own = |frame: &Frame| frame.module.starts_with("stacks");
     Truth::new(is_own, &ROOTS, &CHAINS, &HANDLERS, &HANDLER_CHAINS)
 }

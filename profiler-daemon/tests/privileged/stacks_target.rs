@@ -36,7 +36,17 @@ pub struct Target {
 impl Target {
     /// Starts it, with spans of these scopes.
     pub fn start(name: &str, args: &[String], probes: &[&str], method: ExitMethod) -> Self {
-        let service = Service::start();
+        Self::start_on(Service::start(), name, args, probes, method)
+    }
+
+    /// The same, sampled by a session task that serves others, too.
+    pub fn start_on(
+        service: Service,
+        name: &str,
+        args: &[String],
+        probes: &[&str],
+        method: ExitMethod,
+    ) -> Self {
         let process = Fixture::start(name, args);
         let all = service.attach_at(process.pid(), "", frequency_hz()).unwrap();
         let pictures = service.watch_flame(&all);

@@ -1,7 +1,7 @@
-//! A process that is starting a program for as long as a test likes.
+//! A process that is starting a program, or has its memory locked, for as long as a test likes.
 //!
-//! A file that it has open for itself is of a file system that does not answer when the kernel closes it, amid the `execve`. The file system
-//! is a single file, and the test serves it (`include/uapi/linux/fuse.h`).
+//! A file that it has open for itself is of a file system that does not answer when the kernel closes it, amid the `execve`, or reads a
+//! page of it. The file system is a single file, and the test serves it (`include/uapi/linux/fuse.h`).
 
 use std::{
     ffi::CString,
@@ -46,12 +46,29 @@ fn c_path(path: &Path) -> CString {
 }
 
 impl Starting {
-    /// One that has not begun to; `None` where the kernel has no such file systems.
+    /// One of root's that has not begun to; `None` where the kernel has no such file systems.
     pub fn begin() -> Option<Self> {
+        Self::begin_as(0)
+    }
+
+    /// The same of a user's, who has the file system.
+    pub fn begin_as(uid: u32) -> Option<Self> {
+        Self::begin_held(uid, Held::ByStart)
+    }
+
+    /// One of root's whose memory will be locked, before it starts the program.
+    pub fn begin_locked() -> Option<Self> {
+        Self::begin_held(0, Held::ByMemory)
+    }
+
+    fn begin_held(uid: u32, held: Held) -> Option<Self> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
         let file = NamedTempFile::new().unwrap();
         let path = c_path(file.path());
-        let options = format!("fd={},rootmode=100000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = format!(
+            "fd={},rootmode=100000,user_id={uid},group_id={uid}",
+            device.as_raw_fd()
+        );
         let options = CString::new(options).unwrap();
         // SAFETY: all texts end in a zero, and live through the call.
         let mounted = unsafe {
@@ -72,8 +89,8 @@ impl Starting {
         let (waits, go) = io::pipe().unwrap();
         let spawned = thread::spawn(move || {
             let mut command = Command::new("sleep");
-            command.arg("1000");
-            let prepare = move || hold(&path, &tell, &waits);
+            command.arg("1000").uid(uid).gid(uid);
+            let prepare = move || hold(&path, held, &tell, &waits);
             // SAFETY: it makes system calls and nothing else.
             unsafe { command.pre_exec(prepare) };
             command.spawn().unwrap()
@@ -95,7 +112,7 @@ impl Starting {
         self.pid
     }
 
-    /// Has it start the program: amid that when this returns.
+    /// Has it start the program, or touch its memory: amid that when this returns.
     pub fn go(&mut self) {
         self.go.write_all(&[0]).unwrap();
         self.closing.recv().unwrap();
@@ -119,17 +136,39 @@ impl Drop for Starting {
     }
 }
 
+/// By what a process is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    ByStart,
+    ByMemory,
+}
+
 /// In the process, before it starts the program.
-fn hold(path: &CString, tell: &PipeWriter, waits: &io::PipeReader) -> io::Result<()> {
-    // SAFETY: the path ends in a zero, and all buffers are as long as is said.
+fn hold(path: &CString, held: Held, tell: &PipeWriter, waits: &io::PipeReader) -> io::Result<()> {
+    // SAFETY: the path ends in a zero, all buffers are as long as is said, and what is mapped is read within its page.
     unsafe {
-        if libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) < 0 {
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
             return Err(io::Error::last_os_error());
         }
+        // The kernel has asked how long it is.
+        let mut status: libc::stat = std::mem::zeroed();
+        libc::fstat(file, &raw mut status);
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            file,
+            0,
+        );
         let pid = libc::getpid();
         libc::write(tell.as_raw_fd(), (&raw const pid).cast(), size_of_val(&pid));
         let mut byte = 0_u8;
         libc::read(waits.as_raw_fd(), (&raw mut byte).cast(), 1);
+        if held == Held::ByMemory && page != libc::MAP_FAILED {
+            page.cast::<u8>().read_volatile();
+        }
     }
     Ok(())
 }
@@ -137,7 +176,9 @@ fn hold(path: &CString, tell: &PipeWriter, waits: &io::PipeReader) -> io::Result
 /// What the kernel asks a file system for.
 mod asked {
     pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
     pub const OPEN: u32 = 14;
+    pub const READ: u32 = 15;
     pub const RELEASE: u32 = 18;
     pub const FLUSH: u32 = 25;
     pub const INIT: u32 = 26;
@@ -145,12 +186,16 @@ mod asked {
     pub const BATCH_FORGET: u32 = 42;
 }
 
+/// Bytes of the file.
+const PAGE: usize = 4096;
+
 /// Longest request: what is written at once, and a page for its head.
 const MAX_REQUEST: usize = 1 << 17;
 
 /// Serves the file system until it is unmounted. Says when its file is being closed, and lets that happen once nobody holds it up.
 fn serve(mut device: File, closes: &Sender<()>, answers: &Receiver<()>) {
     let mut request = vec![0; MAX_REQUEST];
+    let mut reads = 0;
     while device.read(&mut request).is_ok() {
         // The head: length, what is asked for, the request's number.
         let [what, number] = [4..8, 8..16].map(|bytes| request[bytes].to_vec());
@@ -164,6 +209,17 @@ fn serve(mut device: File, closes: &Sender<()>, answers: &Receiver<()>) {
                 // Until the other end is gone.
                 let _ = answers.recv();
             }
+            asked::GETATTR => body = attributes(),
+            // The first time, the memory is not locked meanwhile. When that has failed, it is the next time.
+            asked::READ if reads == 0 => {
+                reads += 1;
+                error = -libc::EIO;
+            }
+            asked::READ => {
+                let _ = closes.send(());
+                let _ = answers.recv();
+                body = vec![0; PAGE];
+            }
             asked::RELEASE => {}
             asked::FORGET | asked::BATCH_FORGET | asked::INTERRUPT => continue,
             _ => error = -libc::ENOSYS,
@@ -175,6 +231,17 @@ fn serve(mut device: File, closes: &Sender<()>, answers: &Receiver<()>) {
         // Who asked may have been interrupted.
         let _ = device.write(&answer);
     }
+}
+
+/// What the file is like (`fuse_attr_out`): anybody may read it.
+fn attributes() -> Vec<u8> {
+    // How long this holds; the file's number, size and blocks.
+    let numbers = [0_u64, 0, 1, PAGE as u64, 8, 0, 0, 0];
+    let mut body: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    // Parts of times, mode, links, owner, group, device, size of blocks, flags.
+    let rest = [0, 0, 0, libc::S_IFREG | 0o444, 1, 0, 0, 0, 4096, 0];
+    body.extend(rest.iter().flat_map(|number| number.to_ne_bytes()));
+    body
 }
 
 /// What it can do: nothing beyond version 7.31 of the protocol.

@@ -1,18 +1,17 @@
 //! Links by which probes are attached.
 
-use std::os::fd::OwnedFd;
-
 use crate::kernel::{
     AttachKind, Engine,
     closing::{self, Closing},
+    opening::MultiLink,
     perf::{self, PerfLinks},
 };
 
 /// Links by which probes are attached; within each, entries before exits, the order of detaching.
 pub(in crate::kernel) enum Links {
     Multi {
-        entries: Vec<OwnedFd>,
-        exits: Vec<OwnedFd>,
+        entries: Vec<MultiLink>,
+        exits: Vec<MultiLink>,
     },
     Perf {
         entries: Vec<PerfLinks>,

@@ -143,8 +143,8 @@ impl Engine {
                 let path = CString::new(file.as_os_str().as_bytes())
                     .map_err(|error| KernelError::system(file.display().to_string(), error.into()))?;
                 let at_return = [RETURN, allocations::RETURN].contains(&program);
-                let link = self.multi.attach(program, &path, sites, pid, at_return)?;
-                if is_exit { exits } else { entries }.push(link);
+                let links = if is_exit { exits } else { entries };
+                self.multi.attach(program, &path, sites, pid, at_return, links)?;
             }
             Links::Perf { entries, exits } => {
                 let mut attached = PerfLinks::default();

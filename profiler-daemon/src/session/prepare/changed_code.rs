@@ -4,7 +4,7 @@
 //! breakpoint in its place would have the thread go on amid that. Code that is mapped to be written to has no probes at all: the kernel
 //! leaves it out without a word. And code that a process has copied to other memory, to run it there, has no probes either.
 
-use profiler_target::{Mapping, Memory};
+use profiler_target::{Mapping, Memory, read_of_process};
 
 use super::super::{
     files::TargetFile,
@@ -53,7 +53,7 @@ pub struct Code(Option<Memory>);
 impl Code {
     /// That of a process. Of one that is gone nothing is known.
     pub fn of(pid: u32) -> Self {
-        Self(Memory::open(pid).ok())
+        Self(read_of_process(pid, move || Memory::open(pid)).ok())
     }
 
     /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be, or none would be reached. Pages

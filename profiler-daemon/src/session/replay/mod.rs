@@ -178,6 +178,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         library: Library::new(None),
         quotas: None,
         turns: Turns::new(),
+        look_ups: Turns::to_look_up(),
         side_file_reader: Reader::OWN,
         leaves: Leaves::default(),
     })

@@ -1,10 +1,10 @@
 //! Describes the lock that a thread waits for: the data at its address, and its holder.
 
-use std::fs;
+use std::{fs, io};
 
 use profiler_aggregate::waits::Lock;
 use profiler_symbolize::{FrameId, Symbolizer};
-use profiler_target::{Memory, has_thread};
+use profiler_target::{Memory, has_thread, read_of_process};
 
 use super::allocated::AllocationSites;
 use crate::kernel::Interval;
@@ -75,21 +75,21 @@ pub(super) fn holder(
     if !user.take(MAX_IN_LOCKING).any(locks) {
         return None;
     }
-    let holder = read_holder(interval.tgid, address)?;
+    let process = interval.tgid;
+    let holder = read_of_process(process, move || read_holder(process, address)).ok()??;
     (has_thread(interval.tgid, holder) && holder != interval.tid && sees_numbers_of(interval.tgid))
         .then(|| symbolizer.thread(interval.tgid, holder, now_ns))
 }
 
 /// The holder of a `pthread_mutex_t` of glibc, as it is kept behind the word that is waited for.
-fn read_holder(process: u32, address: u64) -> Option<u32> {
+fn read_holder(process: u32, address: u64) -> io::Result<Option<u32>> {
     let mut bytes = [0; 12];
-    let memory = Memory::open(process).ok()?;
-    memory.read_exact_at(&mut bytes, address).ok()?;
+    Memory::open(process)?.read_exact_at(&mut bytes, address)?;
     let [word, _, holder] = [0, 4, 8].map(|at| {
         let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         u32::from_ne_bytes(bytes)
     });
-    (word == CONTENDED || word & HOLDER == holder).then_some(holder)
+    Ok((word == CONTENDED || word & HOLDER == holder).then_some(holder))
 }
 
 /// Whether a process's threads have the numbers for themselves that they have here.

@@ -1,4 +1,4 @@
-//! File systems that files of programs are not read from.
+//! File systems that files of programs are not read from, or that may not answer who reads them.
 
 use rustix::fs::FsWord;
 
@@ -60,7 +60,19 @@ const FILE_SYSTEMS: [FileSystem; 32] = [
     of(0x2003_0528, "pvfs2", Holder::Network),
 ];
 
+/// File systems that lie over others, whose answers theirs are (`include/uapi/linux/magic.h`): overlayfs, eCryptfs.
+const OVER_OTHERS: [FsWord; 2] = [OVERLAY, 0xf15f];
+pub(crate) const OVERLAY: FsWord = 0x794c_7630;
+
+/// Whether a file system of this number answers without asking a process or another machine.
+#[must_use]
+pub fn answers(number: FsWord) -> bool {
+    let asks = |one: &FileSystem| one.number == number && one.holder != Holder::Kernel;
+    !OVER_OTHERS.contains(&number) && !FILE_SYSTEMS.iter().any(asks)
+}
+
 /// Whether files of programs may be read from a file system of this number, for somebody who asks for them.
+#[must_use]
 pub fn is_read(number: FsWord) -> bool {
     let is_refused = |one: &FileSystem| one.number == number && one.holder != Holder::Network;
     !FILE_SYSTEMS.iter().any(is_refused)
@@ -92,5 +104,12 @@ mod tests {
     fn what_is_on_another_machine_is_read_for_who_asks() {
         assert!(is_read(0x6969) && is_read(0xef53));
         assert!(!is_read(0x6573_5546) && !is_read(0x9fa0));
+    }
+
+    #[test]
+    fn what_lies_over_others_answers_as_they_do() {
+        assert!(is_read(OVERLAY) && !answers(OVERLAY));
+        assert!(answers(0xef53) && answers(0x0102_1994), "ext4, tmpfs");
+        assert!(!answers(0x6573_5546) && !answers(0x6969));
     }
 }
