@@ -1,10 +1,11 @@
-//! How many of the sessions, probes, gates and events one user may hold.
+//! How many of the sessions, probes, gates, values and events one user may hold.
 //!
 //! They are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
 //! and all users together leave some to root.
 
 use profiler_common::{
     event::MAX_EVENTS,
+    hit::MAX_READ_PLANS,
     limits::{MAX_GATES, MAX_PROBES},
 };
 
@@ -25,6 +26,8 @@ pub struct Held {
     pub probes: usize,
     /// Gates between steps.
     pub gates: usize,
+    /// Values that are read at probes.
+    pub values: usize,
 }
 
 impl Held {
@@ -33,6 +36,7 @@ impl Held {
             sessions: self.sessions + other.sessions,
             probes: self.probes + other.probes,
             gates: self.gates + other.gates,
+            values: self.values + other.values,
         }
     }
 }
@@ -57,6 +61,7 @@ impl Quotas {
             sessions,
             probes: MAX_PROBES as usize,
             gates: MAX_GATES as usize,
+            values: MAX_READ_PLANS as usize,
         })
     }
 
@@ -80,6 +85,7 @@ impl Quotas {
             sessions: (self.0.sessions / 4).max(1),
             probes: self.0.probes / 2,
             gates: self.0.gates / 4,
+            values: self.0.values / 2,
         }
     }
 
@@ -89,6 +95,7 @@ impl Quotas {
             sessions: (self.0.sessions - self.0.sessions / 4).max(1),
             probes: self.0.probes - self.0.probes / 4,
             gates: self.0.gates - self.0.gates / 4,
+            values: self.0.values - self.0.values / 4,
         }
     }
 
@@ -142,6 +149,12 @@ impl Quotas {
                 return refuse(format!(
                     "{holders} may have at most {} of the {} gates between steps, this would make {}: shorten the scope, or end a session",
                     most.gates, there_are.gates, held.gates
+                ));
+            }
+            if held.values > most.values {
+                return refuse(format!(
+                    "{holders} may have at most {} of the {} values that are read at probes, this would make {}: print fewer, narrow the scope, or end a session",
+                    most.values, there_are.values, held.values
                 ));
             }
         }
@@ -202,6 +215,7 @@ mod tests {
         sessions: 64,
         probes: 4_096,
         gates: 32,
+        values: 4_096,
     });
 
     fn user(uid: u32) -> Caller {
@@ -213,6 +227,7 @@ mod tests {
             sessions: 1,
             probes,
             gates: 0,
+            values: 0,
         }
     }
 
@@ -252,6 +267,24 @@ mod tests {
         );
         assert!(admit(user(10), 2).is_err(), "three quarters are all users'");
         assert!(admit(user(0), 8).is_ok());
+    }
+
+    #[test]
+    fn a_user_leaves_values_to_others_and_users_to_root() {
+        let of = |values| Held { values, ..session(1) };
+        let held = [(user(7), of(2_000)), (user(8), of(1_000))];
+        let admit = |caller, values| THERE_ARE.admit(caller, held.into_iter(), of(values));
+        assert!(admit(user(7), 48).is_ok());
+        let refused = admit(user(7), 49).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "user 7 may have at most 2048 of the 4096 values that are read at probes, this would make 2049: print fewer, narrow the scope, or end a session"
+        );
+        assert!(
+            admit(user(9), 72).is_ok() && admit(user(9), 73).is_err(),
+            "three quarters are all users'"
+        );
+        assert!(admit(user(0), 1_096).is_ok());
     }
 
     #[test]

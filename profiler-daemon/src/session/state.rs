@@ -328,6 +328,7 @@ impl Session {
             sessions: 1,
             probes: self.steps.probes_held(),
             gates: self.steps.gates_held(),
+            values: self.steps.values_held(),
         }
     }
 
