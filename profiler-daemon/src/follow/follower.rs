@@ -31,7 +31,10 @@ const MAX_SAID: usize = 4096;
 #[derive(Default)]
 struct Followed {
     seen: Vec<target::Mapping>,
-    place: Place,
+    /// Who its tables count for.
+    user: u32,
+    /// None where there is no room for it.
+    place: Option<Place>,
     keys: Vec<Key>,
     /// How many files there was no room for, and how often others had made room when that was so.
     without: u32,
@@ -96,24 +99,24 @@ impl Follower {
         let start = Instant::now();
         let mut process = Followed {
             seen,
+            user,
             forgotten: self.forgotten,
             ..Followed::default()
         };
-        process.place.user = user;
         let mappings = self.tables(pid, &mut process);
         let count = u32::try_from(mappings.len()).unwrap_or(u32::MAX);
-        let is_new = self
+        let had_place = self
             .processes
             .get(&pid)
-            .is_none_or(|process| process.place.count == 0);
-        let place = match self.places.take(process.place.user, count, is_new) {
+            .is_some_and(|process| process.place.is_some());
+        let place = match self.places.take(user, count, !had_place) {
             Ok(place) => place,
             Err(no_place) => {
                 tracing::warn!(pid, %no_place, "its stacks are walked along frame pointers");
                 return self.leave_without(pid, process);
             }
         };
-        process.place = place;
+        process.place = Some(place);
         self.maps.write_mappings(place.first, &mappings);
         if let Err(error) = self.maps.set_process(pid, place.first, count) {
             tracing::warn!(pid, %error, "its stacks are walked along frame pointers");
@@ -177,9 +180,11 @@ impl Follower {
             && since.elapsed() >= GRACE
             && let Some((_, process)) = self.retired.pop_front()
         {
-            self.places.give_back(process.place);
+            if let Some(place) = process.place {
+                self.places.give_back(place);
+            }
             for key in &process.keys {
-                self.store.release(key, process.place.user);
+                self.store.release(key, process.user);
             }
         }
     }
@@ -269,7 +274,7 @@ impl Follower {
             places,
             table,
         } = mapped;
-        let (module, base) = match self.module(&file, &source, process.place.user, table) {
+        let (module, base) = match self.module(&file, &source, process.user, table) {
             Ok(Some(module)) => module,
             Ok(None) => return,
             Err(refused) => {

@@ -26,14 +26,12 @@ pub enum NoPlace {
 }
 
 /// A process's part of the table.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The first mapping.
     pub first: u32,
-    /// How many.
-    pub count: u32,
-    /// Whose process it is.
-    pub user: u32,
+    count: u32,
+    user: u32,
 }
 
 /// What processes have.
@@ -69,7 +67,7 @@ impl Places {
         }
         let bound = reach(user, MAX_UNWIND_MAPPINGS);
         let first = self.free.take_below(count, bound).ok_or(NoPlace::Full)?;
-        if user != ROOT && count > 0 {
+        if user != ROOT {
             let used = self.used.entry(user).or_default();
             used.processes += 1;
             used.mappings += count;
@@ -100,9 +98,7 @@ impl Places {
     /// Gives back what was taken.
     pub fn give_back(&mut self, place: Place) {
         self.free.give_back(place.first, place.count);
-        if place.count > 0
-            && let Some(used) = self.used.get_mut(&place.user)
-        {
+        if let Some(used) = self.used.get_mut(&place.user) {
             used.processes = used.processes.saturating_sub(1);
             used.mappings = used.mappings.saturating_sub(place.count);
             if used.processes == 0 {
@@ -146,7 +142,8 @@ mod tests {
     fn a_users_processes_leave_room_to_the_processes_of_others() {
         let mut places = Places::new();
         for user in 1..=3 {
-            while places.take(user, 1, true).is_ok() {}
+            // Also of those of which no file has a table.
+            while places.take(user, 0, true).is_ok() {}
         }
         assert_eq!(places.take(1, 1, true), Err(NoPlace::ProcessesOfUser(1)));
         assert_eq!(places.take(4, 1, true), Err(NoPlace::ProcessesOfUsers));

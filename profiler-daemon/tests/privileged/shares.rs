@@ -1,15 +1,25 @@
 //! What all sessions share, and how much of it one user may have.
 
+use std::{
+    fmt::Write as _,
+    fs,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
 use profiler_daemon::{
     kernel::{Event, Pace},
     session::{Caller, FlamePicture, FlameRequest, FlameTimes, Pictures, Reason, SessionError, SessionInfo},
 };
 use profiler_symbolize::Grouping;
+use profiler_testkit::has_program;
 
 use super::{
     admission::{Programs, USER, start},
     fixture::{Fixture, spec},
     service::{ROOT, Service, session_of},
+    skipped,
 };
 
 /// A flame graph of page faults, of which others are taken at another pace.
@@ -86,4 +96,73 @@ fn a_user_leaves_events_to_others() {
         .block_on(service.handle.end(USER, created.name))
         .unwrap();
     target.finish();
+}
+
+/// Libraries, and rules of each: all together more than there is room for.
+const LIBRARIES: usize = 18;
+const RULES: usize = 3_640;
+
+/// A library each of whose functions has a rule that no other has.
+fn made_up_library(folder: &Path, number: usize) -> PathBuf {
+    let mut text = ".text\n".to_owned();
+    for rule in 0..RULES {
+        let offset = 8 * (number * RULES + rule + 1_000);
+        let function = format!(".cfi_startproc\n.cfi_def_cfa_offset {offset}\nret\n.cfi_endproc\n");
+        text.write_str(&function).unwrap();
+    }
+    let [source, library] = ["s", "so"].map(|kind| folder.join(format!("made_up_{number}.{kind}")));
+    fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("gcc");
+    compiler
+        .args(["-shared", "-nostdlib", "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(compiler.status().unwrap().success());
+    library
+}
+
+#[test]
+#[ignore = "needs root"]
+fn made_up_libraries_of_a_user_leave_stacks_of_others_complete() {
+    if !has_program("gcc") || !has_program("python3") {
+        skipped("made-up libraries: there is no gcc, or no python3");
+        return;
+    }
+    let service = Service::start();
+    let programs = Programs::new("made-up-libraries");
+    let folder = programs.own().parent().unwrap().to_owned();
+    let script = "import ctypes, sys\n\
+                  kept = [ctypes.CDLL(path) for path in sys.argv[1:]]\n\
+                  print('ready', flush=True)\n\
+                  sys.stdin.readline()\n";
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(script).uid(USER.uid).gid(USER.gid);
+    command.args((0..LIBRARIES).map(|number| made_up_library(&folder, number)));
+    let of_user = Fixture::start_by(&mut command);
+    let session = service.attach(of_user.pid(), "").unwrap();
+    let mut pictures = service.watch_flame(&session);
+    let without = |lost: &std::collections::BTreeMap<&'static str, u64>| lost.get("no_unwind_table").copied();
+    let picture = service.until(&mut pictures, |picture| without(&picture.lost).is_some());
+    // A quarter of the rules is that of four of these libraries.
+    assert_eq!(
+        without(&picture.lost),
+        Some(LIBRARIES as u64 - 4),
+        "{:?}",
+        picture.lost
+    );
+
+    let mut of_root = Fixture::start("costs_by_function", &spec("costs_by_function").args);
+    let other = service.attach(of_root.pid(), "").unwrap();
+    let mut faults = watch_faults(&service, ROOT, &other, 1).unwrap();
+    of_root.say("go");
+    let _ = (of_root.line(), of_root.truth());
+    service.end(&other);
+    let picture = service.until(&mut faults, |picture| picture.ended.is_some());
+    let summary = &picture.picture.summary;
+    assert!(summary.samples > 0 && summary.incomplete == 0, "{summary:?}");
+    assert_eq!(without(&picture.lost), None);
+    service.end(&session);
+    for target in [of_user, of_root] {
+        assert_eq!(target.finish().status, Some(0));
+    }
 }
