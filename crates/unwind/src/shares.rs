@@ -134,11 +134,10 @@ impl Shares {
         if let Some(part) = own.exceeded(size, rules, self.of_user) {
             return Err(Refused::OfUser { user, part });
         }
-        let exceeded = || self.all_users.exceeded(size, rules, self.of_users);
-        match if is_users { None } else { exceeded() } {
-            Some(part) => Err(Refused::OfUsers(part)),
-            None => Ok(()),
+        if !is_users && let Some(part) = self.all_users.exceeded(size, rules, self.of_users) {
+            return Err(Refused::OfUsers(part));
         }
+        Ok(())
     }
 
     /// Processes of a user use a module from now on.

@@ -23,43 +23,57 @@ pub fn user_of(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::{
+        io::Read as _,
+        process::{Command, Stdio},
+    };
+
+    use profiler_testkit::{has_program, skipped};
 
     use super::*;
+
+    /// As another user.
+    fn as_other() -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups"]);
+        command
+    }
+
+    fn user_of_other(command: &[&str]) -> Option<u32> {
+        let mut child = as_other()
+            .args(command)
+            .args(["sh", "-c", "echo ready; read end"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; "ready\n".len()];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let user = user_of(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        user
+    }
 
     #[test]
     fn a_process_counts_for_who_started_it() {
         assert_eq!(user_of(std::process::id()), Some(ROOT));
         // No process has so high a number.
         assert_eq!(user_of(5_000_000), None);
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can start processes of others");
-            return;
+        if !rustix::process::geteuid().is_root() || !has_program("setpriv") {
+            return skipped("processes of others: needs root, and setpriv");
         }
-        let of_user = |command: &[&str]| {
-            let mut child = Command::new("setpriv")
-                .args(["--reuid=65534", "--clear-groups"])
-                .args(command)
-                .args(["sh", "-c", "echo ready; read end"])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut said = [0; 6];
-            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
-            let user = user_of(child.id());
-            drop(child.stdin.take());
-            child.wait().unwrap();
-            user
-        };
-        assert_eq!(of_user(&[]), Some(65534));
-        let may_unshare = Command::new("setpriv")
-            .args(["--reuid=65534", "--clear-groups", "unshare", "-U", "-r", "true"])
-            .status();
-        if may_unshare.is_ok_and(|status| status.success()) {
-            assert_eq!(of_user(&["unshare", "-U", "-r"]), Some(65534), "root there");
+        assert_eq!(user_of_other(&[]), Some(65534));
+        let namespace = ["unshare", "-U", "-r"];
+        if as_other()
+            .args(namespace)
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success())
+        {
+            assert_eq!(user_of_other(&namespace), Some(65534), "root is who made it");
         } else {
-            println!("skipped: users may not make user namespaces here");
+            skipped("user namespaces of others: they may make none");
         }
     }
 }

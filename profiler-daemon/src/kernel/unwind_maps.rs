@@ -36,8 +36,10 @@ pub const LIMITS: Limits = Limits {
     modules: MAX_UNWIND_MODULES,
     pages: MAX_UNWIND_PAGES,
     chunks: MAX_UNWIND_CHUNKS,
-    rules: Rule::MAX as u32,
+    rules: 1 << 16,
 };
+
+const _: () = assert!(LIMITS.rules as usize == Rule::MAX);
 
 /// The maps. Whoever writes them keeps to an order: what is pointed to is complete before it is pointed to.
 pub struct UnwindMaps {

@@ -322,7 +322,7 @@ proptest! {
         for act in &acts {
             apply(&mut store, act);
         }
-        // A quarter of each table; the largest file has a quarter of its files' pages.
+        // A quarter of the files and of the rules.
         for number in 0..16 {
             let table = table_of_own_rules(1_000 + number, 60);
             prop_assert!(add(&mut store, 1_000 + number, OTHER, &table).is_ok());
