@@ -93,6 +93,9 @@ pub const MAX_UNWIND_PAGES: u32 = 1 << 17;
 /// Modules with unwind tables.
 pub const MAX_UNWIND_MODULES: u32 = 4096;
 
+/// Processes whose stacks are walked by unwind tables.
+pub const MAX_UNWIND_PROCESSES: u32 = 4096;
+
 /// Places where modules are mapped, of all sampled processes together.
 pub const MAX_UNWIND_MAPPINGS: u32 = 1 << 16;
 

@@ -25,6 +25,25 @@ assert_layout!(OpenCall, size 32, start_ns at 0, stack at 8, tgid at 16, views a
 /// Mark in a number: a call of the 32-bit interface, which has numbers of its own.
 pub const COMPAT: u32 = 1 << 31;
 
+/// Numbers of calls that a kernel may have are below this: Linux 6.18 has none above 469.
+pub const MAX_CALLS: u32 = 1024;
+
+/// In the place of all other numbers, which any thread may call the kernel by: they are counted together.
+pub const UNKNOWN_CALL: u32 = MAX_CALLS;
+
+/// A number as it is counted, without [`COMPAT`].
+#[inline(always)]
+#[must_use]
+#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+pub const fn counted_as(number: u32) -> u32 {
+    // Where a probe's own call returns, the number is -1: that is nobody's call.
+    if number < MAX_CALLS || number == !COMPAT {
+        number
+    } else {
+        UNKNOWN_CALL
+    }
+}
+
 /// In the place of a number: the thread is in no call.
 pub const NO_CALL: u32 = u32::MAX;
 
@@ -91,3 +110,18 @@ pub struct CallWatch {
 
 assert_layout!(CallWatch, size 280,
     live at 0, in_spans at 4, turn at 8, zero at 12, latest_ns at 16, since_ns at 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_no_kernel_has_are_counted_as_one() {
+        assert_eq!([0, 471, 1023].map(counted_as), [0, 471, 1023]);
+        assert_eq!(
+            [1024, 22_000, 1 << 30, !COMPAT - 1].map(counted_as),
+            [UNKNOWN_CALL; 4]
+        );
+        assert_eq!(counted_as(!COMPAT), !COMPAT);
+    }
+}

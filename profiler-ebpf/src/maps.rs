@@ -19,7 +19,8 @@ use profiler_common::{
     limits::{
         MAX_ADMISSIONS, MAX_ALLOCATIONS, MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES,
         MAX_OFF_CPU, MAX_OPEN_CALLS, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS,
-        MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
+        MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, MAX_UNWIND_PROCESSES, RING_BYTES,
+        TARGET_WORDS,
     },
     probe::ProbeSlot,
     settings::{CpuState, Sampling, Settings},
@@ -176,7 +177,7 @@ pub static CALL_SCRATCH: PerCpuArray<CallScratch, 1> = PerCpuArray::new();
 
 /// Sampled processes with unwind tables.
 #[btf_map]
-pub static UNWIND_PROCESSES: HashMap<u32, Process, 4096> = HashMap::new();
+pub static UNWIND_PROCESSES: HashMap<u32, Process, { MAX_UNWIND_PROCESSES as usize }> = HashMap::new();
 
 /// Where modules are mapped; a process's mappings are consecutive.
 #[btf_map]

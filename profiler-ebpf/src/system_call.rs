@@ -15,7 +15,9 @@ use profiler_common::{
     limits::{MAX_DEPTH, MAX_GATES},
     record::{SYSTEM_CALL, SpanRef, SystemCallHeader},
     settings::Sampling,
-    system_call::{BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, MAX_ERROR, NO_CALL, OpenCall},
+    system_call::{
+        BEGUN_BEFORE, COMPAT, CallCount, CallKey, CallWatch, MAX_ERROR, NO_CALL, OpenCall, counted_as,
+    },
     thread::ThreadState,
 };
 
@@ -230,11 +232,11 @@ fn watched(tgid: u32) -> Option<u64> {
     }
 }
 
-/// A call's number with its interface.
+/// A call's number with its interface; one for all that no kernel has.
 #[inline(always)]
 fn numbered(number: u64) -> u32 {
     let compat = if task::is_in_compat_call() { COMPAT } else { 0 };
-    number as u32 & !COMPAT | compat
+    counted_as(number as u32 & !COMPAT) | compat
 }
 
 /// The call that the current thread is in, with its interface; [`NO_CALL`] where it is in none, or in one of a probe.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io, sync::Arc};
 
 use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
-use profiler_target::{Mapping, begun_by, contents::OpenFile, read_of_process};
+use profiler_target::{Mapping, contents::OpenFile, read_of_process, user_of};
 
 use super::{
     cache::{MappedFile, ModuleId, Modules},
@@ -415,7 +415,7 @@ fn open(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> 
         let (file, _) = mapping.open(pid)?;
         let open = OpenFile::of(file)?;
         let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
-        let user = begun_by(pid);
+        let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
         Ok(MappedFile { open, home, user })
     })
 }

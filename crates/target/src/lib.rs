@@ -20,6 +20,7 @@
 //! | `file_systems` | those that files are not read from, and those that may not answer |
 //! | `own_mounts` | the file systems that are mounted for this process |
 //! | `timed` | reads that a process may keep from coming to an end, each waited for a bounded time |
+//! | `user` | whom what is done for a process counts for |
 //! | `time_shares` | the part of a thread's time that each user's processes may take |
 //! | `error` | why a process cannot be a target |
 
@@ -40,6 +41,7 @@ mod standing;
 mod stat;
 mod time_shares;
 mod timed;
+mod user;
 
 pub use container::Surroundings;
 pub use error::TargetError;
@@ -54,4 +56,5 @@ pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};
 pub use time_shares::TimeShares;
-pub use timed::{begun_by, read_file, read_of_process, read_of_user};
+pub use timed::{read_file, read_of_process, read_of_user};
+pub use user::{ROOT, user_of};

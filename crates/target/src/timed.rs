@@ -8,7 +8,7 @@
 //! All who look at processes of others share the bounds: threads that wait, and the part of the time that a user may hold them up.
 
 use std::{
-    fs, io,
+    io,
     os::unix::fs::MetadataExt as _,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
@@ -20,7 +20,12 @@ use std::{
 
 use rustix::fs::{fstatfs, major};
 
-use super::{contents::OpenFile, file_systems::answers, stat::Status, time_shares::TimeShares};
+use super::{
+    contents::OpenFile,
+    file_systems::answers,
+    time_shares::TimeShares,
+    user::{ROOT, user_of},
+};
 
 /// How long an answer is waited for that root's processes or files give.
 const PATIENCE_WITH_ROOT: Duration = Duration::from_secs(5);
@@ -38,18 +43,18 @@ const MAX_IDLE: usize = 2;
 
 /// Stands for all users but root; no user has this number (`INVALID_UID` of the kernel).
 const ALL_USERS: u32 = u32::MAX;
-const ROOT: u32 = 0;
 
 /// Reads something of a process that it may keep from being read.
 ///
 /// # Errors
-/// `TimedOut` where the process does not answer, or others of its user's do not so often that it is not asked. Otherwise those of the
-/// reading.
+/// `TimedOut` where the process does not answer, or others of its user's do not so often that it is not asked; `NotFound` where it has
+/// ended. Otherwise those of the reading.
 pub fn read_of_process<T: Send + 'static>(
     pid: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    READS.read(begun_by(pid), Some(pid), read)
+    let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
+    READS.read(user, Some(pid), read)
 }
 
 /// Reads something of a user's files that a file system of theirs may keep from being read.
@@ -86,15 +91,6 @@ pub fn read_file<T: Send + 'static>(
     } else {
         read_of_user(user, move || read(open))
     }
-}
-
-/// The user who has begun a process, whatever it may do by now; where it is gone, a number that is nobody's. This waits for nothing of the
-/// process.
-#[must_use]
-pub fn begun_by(pid: u32) -> u32 {
-    let status = fs::read(format!("/proc/{pid}/status")).ok();
-    let status = status.and_then(|status| Status::parse(&status));
-    status.map_or(ALL_USERS, |status| status.users[0])
 }
 
 static READS: LazyLock<Reads> = LazyLock::new(Reads::default);

@@ -4,7 +4,7 @@ use profiler_common::unwind::{
     CHUNK_ROWS, MAPPING_STEPS, Mapping, Module, Page, ROW_STEPS, Row, Rule, last_at_or_below,
 };
 
-use super::store::{Placement, Store};
+use super::store::Placement;
 
 /// Rules, chunks, pages and modules, looked up as the programs look them up.
 #[derive(Clone, Default, Debug)]
@@ -16,8 +16,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Writes what a placement by `store` says.
-    pub fn write(&mut self, store: &Store, placement: &Placement) {
+    /// Writes what a placement says.
+    pub fn write(&mut self, placement: &Placement) {
         let Placement {
             new_rules,
             pieces,
@@ -25,8 +25,13 @@ impl Image {
             module,
             record,
         } = placement;
-        self.rules.resize(new_rules.end, Rule::NONE);
-        self.rules.copy_from_slice(&store.rules()[..new_rules.end]);
+        for new in new_rules {
+            let index = usize::from(new.index);
+            if self.rules.len() <= index {
+                self.rules.resize(index + 1, Rule::NONE);
+            }
+            self.rules[index] = new.rule;
+        }
         for piece in pieces {
             let chunk = grown(&mut self.chunks, piece.chunk);
             chunk.resize(

@@ -13,6 +13,8 @@
 //! | `table.rs` | [`Table`]: a module's rows by page, and [`build`] |
 //! | `kept.rs` | a table as bytes, as it is kept on disk, and back |
 //! | `rule_set.rs` | [`RuleSet`]: rules interned |
+//! | `shared_rules.rs` | the rules of all modules, each for as long as a module has it |
+//! | `shares.rs` | how much of the tables one user's processes may use |
 //! | `runs.rs` | free runs of numbers, first fit |
 //! | `segments.rs` | where a file's text comes to lie in a process |
 //! | `store.rs` | [`Store`]: which module has which pages and rows, under a cap |
@@ -38,6 +40,8 @@ mod padding;
 mod rule_set;
 mod runs;
 mod segments;
+mod shared_rules;
+mod shares;
 mod store;
 mod table;
 mod translate;
@@ -47,6 +51,8 @@ pub use image::Image;
 pub use rule_set::RuleSet;
 pub use runs::Runs;
 pub use segments::Segments;
-pub use store::{Key, Limits, Piece, Placement, Refused, Store};
+pub use shared_rules::NewRule;
+pub use shares::{ROOT, of_user, of_users, reach};
+pub use store::{Key, Limits, Part, Piece, Placement, Refused, Store};
 pub use table::{BuildError, Counts, MAX_MODULE_PAGES, MAX_MODULE_ROWS, Table, build};
 pub use walk::{End, Memory, Stack, Walk};

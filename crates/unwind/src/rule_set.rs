@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use profiler_common::unwind::Rule;
 
 /// Distinct rules, numbered from 0. The reserved indexes hold [`Rule::NONE`] and [`Rule::UNSUPPORTED`].
-///
-/// A rule is never taken out: the rules of all files of a distribution are a fifth of what an index can number.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,

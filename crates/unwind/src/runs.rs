@@ -30,6 +30,11 @@ impl Runs {
 
     /// Takes `length` consecutive numbers, the first that are free. Nothing is taken for a length of 0.
     pub fn take(&mut self, length: u32) -> Option<u32> {
+        self.take_below(length, u32::MAX)
+    }
+
+    /// The same of the numbers below a bound.
+    pub fn take_below(&mut self, length: u32, bound: u32) -> Option<u32> {
         if length == 0 {
             return Some(0);
         }
@@ -37,7 +42,8 @@ impl Runs {
             .free
             .iter()
             .map(|(start, had)| (*start, *had))
-            .find(|run| run.1 >= length)?;
+            .find(|(_, had)| *had >= length)
+            .filter(|(start, _)| start.saturating_add(length) <= bound)?;
         self.free.remove(&start);
         if had > length {
             self.free.insert(start + length, had - length);

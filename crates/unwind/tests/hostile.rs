@@ -5,7 +5,7 @@
 use std::{sync::Arc, sync::LazyLock};
 
 use object::{Object as _, ObjectSection as _};
-use profiler_unwind::{BuildError, Image, Limits, MAX_MODULE_PAGES, Store, Table, build};
+use profiler_unwind::{BuildError, Image, Limits, MAX_MODULE_PAGES, ROOT, Store, Table, build};
 use proptest::prelude::*;
 
 /// A small program with a bit of everything; where its `.eh_frame` is.
@@ -36,9 +36,9 @@ fn check(table: &Table) {
         assert!(rows.iter().all(|row| usize::from(row.rule) < table.rules.len()));
     }
     let mut store = Store::new(Limits::default());
-    let placement = store.add(&Arc::from(&b"hostile"[..]), table).unwrap();
+    let placement = store.add(&Arc::from(&b"hostile"[..]), ROOT, table).unwrap();
     let mut image = Image::default();
-    image.write(&store, &placement);
+    image.write(&placement);
     for page in 0..table.pages() as u64 {
         for offset in [0, 1, 0x7fff, 0xffff] {
             let found = image.rule(placement.module, page << 16 | offset);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use profiler_common::unwind::{Frame, Mapping};
 use profiler_symbolize::FileSymbols;
-use profiler_unwind::{Image, Limits, MAX_MODULE_PAGES, Memory, Segments, Store, Table, Walk, build};
+use profiler_unwind::{Image, Limits, MAX_MODULE_PAGES, Memory, ROOT, Segments, Store, Table, Walk, build};
 
 use super::{
     elf_file::{Section, TEXT, elf_file},
@@ -84,11 +84,11 @@ pub fn check(table: &Table, memory: &[u8]) {
         assert!(rows.iter().all(|row| usize::from(row.rule) < table.rules.len()));
     }
     let mut store = Store::new(Limits::default());
-    let Ok(placement) = store.add(&Arc::from(&b"fuzzed"[..]), table) else {
+    let Ok(placement) = store.add(&Arc::from(&b"fuzzed"[..]), ROOT, table) else {
         panic!("an empty store has no room");
     };
     let mut image = Image::default();
-    image.write(&store, &placement);
+    image.write(&placement);
     for page in 0..table.pages().min(64) {
         for offset in [0, 1, 0x7fff, 0xffff] {
             let found = image.rule(placement.module, (page as u64) << 16 | offset);

@@ -1,8 +1,13 @@
 //! Names of system calls, by number: the tables of the kernel (`arch/x86/entry/syscalls/syscall_64.tbl`, `syscall_32.tbl`).
 
+use profiler_common::system_call::UNKNOWN_CALL;
+
 /// The name of a call of the 64-bit interface, or of the 32-bit one; `None` where it is newer than these tables.
 #[must_use]
 pub fn system_call(number: u32, is_32_bit: bool) -> Option<&'static str> {
+    if number == UNKNOWN_CALL {
+        return Some("[unknown]");
+    }
     let table: &[(u32, &str)] = if is_32_bit { &I386 } else { &X86_64 };
     let at = table.binary_search_by_key(&number, |(number, _)| *number).ok()?;
     Some(table[at].1)
@@ -228,6 +233,7 @@ mod tests {
         }
         assert_eq!(system_call_number("raed"), None);
         assert_eq!(system_call(5, true), Some("open"));
-        assert_eq!(system_call(100_000, false), None);
+        assert_eq!(system_call(1_000, false), None);
+        assert_eq!(system_call(UNKNOWN_CALL, true), Some("[unknown]"));
     }
 }

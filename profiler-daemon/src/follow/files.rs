@@ -12,9 +12,9 @@ use std::{
 };
 
 use profiler_target::{
-    Mapping, Module, begun_by,
+    Mapping, Module,
     contents::{Contents, FileKey, OpenFile, UNKNOWN_OWNER},
-    read_file, read_of_process,
+    read_file, read_of_process, user_of,
 };
 use profiler_unwind::{self as unwind, BuildError, Key, Segments, Table};
 
@@ -121,7 +121,8 @@ impl Files {
         let module = module.clone();
         let opened = read_of_process(pid, move || {
             let (file, _) = module.open(pid)?;
-            Ok((OpenFile::of(file)?, begun_by(pid)))
+            let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
+            Ok((OpenFile::of(file)?, user))
         });
         let (open, user) = opened?;
         let state = open.key;

@@ -1,20 +1,20 @@
 //! What is kept of the processes that are followed: their mappings, and which tables those use.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use profiler_common::{
-    limits::MAX_UNWIND_MAPPINGS,
-    unwind::{CHUNK_ROWS, MAX_MAPPINGS, Mapping},
-};
-use profiler_target::{self as target, contents::Contents, executable_mappings, read_of_process};
-use profiler_unwind::{Key, Refused, Runs, Store, Table};
+use profiler_common::unwind::{CHUNK_ROWS, MAX_MAPPINGS, Mapping};
+use profiler_target::{self as target, contents::Contents, executable_mappings, read_of_process, user_of};
+use profiler_unwind::{Key, Refused, Store, Table};
 
-use super::files::{Files, KnownFile, Made, Source};
+use super::{
+    files::{Files, KnownFile, Made, Source},
+    places::{Place, Places},
+};
 use crate::{
     cache::Folder,
     kernel::{UNWIND_LIMITS, UnwindMaps},
@@ -24,15 +24,23 @@ use crate::{
 /// microseconds.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// Files that were said to be left without a table; then all are said anew.
+const MAX_SAID: usize = 4096;
+
 /// A process as it was when last looked at.
 #[derive(Default)]
 struct Followed {
     seen: Vec<target::Mapping>,
     /// It did not answer for some of them.
     is_partial: bool,
-    first_mapping: u32,
-    mappings: u32,
+    /// Who its tables count for.
+    user: u32,
+    /// None where there is no room for it.
+    place: Option<Place>,
     keys: Vec<Key>,
+    /// How many files there was no room for, and how often others had made room when that was so.
+    without: u32,
+    forgotten: u64,
 }
 
 /// A file that a process has mapped.
@@ -48,11 +56,15 @@ struct Mapped {
 pub struct Follower {
     maps: UnwindMaps,
     store: Store,
-    places: Runs,
+    places: Places,
     files: Files,
     processes: HashMap<u32, Followed>,
     /// Taken back from the programs, oldest first.
     retired: VecDeque<(Instant, Followed)>,
+    /// How many processes were forgotten: there may be more room since.
+    forgotten: u64,
+    /// Files that were said to be left without a table.
+    said: HashSet<Key>,
 }
 
 impl Follower {
@@ -61,61 +73,89 @@ impl Follower {
         Self {
             maps,
             store: Store::new(UNWIND_LIMITS),
-            places: Runs::new(MAX_UNWIND_MAPPINGS),
+            places: Places::new(),
             files: Files::new(folder),
             processes: HashMap::new(),
             retired: VecDeque::new(),
+            forgotten: 0,
+            said: HashSet::new(),
         }
     }
 
-    /// Brings the tables of a process up to date.
-    pub fn look(&mut self, pid: u32) {
+    /// Brings the tables of a process up to date. Gives how many of its files there is no room for: their part of stacks is walked
+    /// along frame pointers.
+    pub fn look(&mut self, pid: u32) -> u32 {
         self.reuse();
         let seen = match read_of_process(pid, move || executable_mappings(pid)) {
             Ok(mappings) if !mappings.is_empty() => mappings,
             // It has ended, and samples no more, or does not answer, and is looked at again.
-            _ => return,
+            _ => return 0,
         };
-        if self
-            .processes
-            .get(&pid)
-            .is_some_and(|process| process.seen == seen && !process.is_partial)
+        if let Some(process) = self.processes.get(&pid)
+            && process.seen == seen
+            && !process.is_partial
+            && (process.without == 0 || process.forgotten == self.forgotten)
         {
-            return;
+            return process.without;
         }
+        let Some(user) = user_of(pid) else { return 0 };
         let start = Instant::now();
         let mut process = Followed {
             seen,
+            user,
+            forgotten: self.forgotten,
             ..Followed::default()
         };
         let mappings = self.tables(pid, &mut process);
         let count = u32::try_from(mappings.len()).unwrap_or(u32::MAX);
-        let Some(first) = self.places.take(count) else {
-            tracing::warn!(
-                pid,
-                "no room for its mappings: its stacks are walked along frame pointers"
-            );
-            self.retire(process);
-            return;
+        let had_place = self
+            .processes
+            .get(&pid)
+            .is_some_and(|process| process.place.is_some());
+        let place = match self.places.take(user, count, !had_place) {
+            Ok(place) => place,
+            Err(no_place) => {
+                tracing::warn!(pid, %no_place, "its stacks are walked along frame pointers");
+                return self.leave_without(pid, process);
+            }
         };
-        (process.first_mapping, process.mappings) = (first, count);
-        self.maps.write_mappings(first, &mappings);
-        if let Err(error) = self.maps.set_process(pid, first, count) {
+        process.place = Some(place);
+        self.maps.write_mappings(place.first, &mappings);
+        if let Err(error) = self.maps.set_process(pid, place.first, count) {
             tracing::warn!(pid, %error, "its stacks are walked along frame pointers");
-            self.retire(process);
-            return;
+            return self.leave_without(pid, process);
         }
         tracing::debug!(
             pid,
             mappings = count,
             chunks = self.store.chunks(),
-            rules = self.store.rules().len(),
+            rules = self.store.rules(),
             took = ?start.elapsed(),
             "unwind tables",
         );
+        let without = process.without;
         if let Some(old) = self.processes.insert(pid, process) {
             self.retire(old);
         }
+        without
+    }
+
+    /// Gives up on a process: none of its files have tables for it. Gives how many these are.
+    fn leave_without(&mut self, pid: u32, process: Followed) -> u32 {
+        self.maps.remove_process(pid);
+        let files = u32::try_from(process.keys.len()).unwrap_or(u32::MAX);
+        let left = Followed {
+            seen: process.seen.clone(),
+            without: process.without.saturating_add(files).max(1),
+            forgotten: process.forgotten,
+            ..Followed::default()
+        };
+        self.retire(process);
+        let without = left.without;
+        if let Some(old) = self.processes.insert(pid, left) {
+            self.retire(old);
+        }
+        without
     }
 
     /// Keeps tables on disk that were made for processes.
@@ -128,6 +168,7 @@ impl Follower {
         self.maps.remove_process(pid);
         if let Some(process) = self.processes.remove(&pid) {
             self.retire(process);
+            self.forgotten += 1;
         }
         self.reuse();
     }
@@ -142,9 +183,11 @@ impl Follower {
             && since.elapsed() >= GRACE
             && let Some((_, process)) = self.retired.pop_front()
         {
-            self.places.give_back(process.first_mapping, process.mappings);
+            if let Some(place) = process.place {
+                self.places.give_back(place);
+            }
             for key in &process.keys {
-                self.store.release(key);
+                self.store.release(key, process.user);
             }
         }
     }
@@ -156,7 +199,7 @@ impl Follower {
         self.make_room(&mapped);
         let mut mappings = Vec::new();
         for mapped in mapped {
-            self.add(mapped, &mut process.keys, &mut mappings);
+            self.add(mapped, process, &mut mappings);
         }
         mappings.sort_unstable_by_key(|mapping| mapping.start);
         if mappings.len() > MAX_MAPPINGS as usize {
@@ -231,15 +274,21 @@ impl Follower {
         }
     }
 
-    fn add(&mut self, mapped: Mapped, keys: &mut Vec<Key>, mappings: &mut Vec<Mapping>) {
+    fn add(&mut self, mapped: Mapped, process: &mut Followed, mappings: &mut Vec<Mapping>) {
         let Mapped {
             file,
             source,
             places,
             table,
         } = mapped;
-        let Some((module, base)) = self.module(&file, &source, table) else {
-            return;
+        let (module, base) = match self.module(&file, &source, process.user, table) {
+            Ok(Some(module)) => module,
+            Ok(None) => return,
+            Err(refused) => {
+                process.without += 1;
+                self.say_refused(file.key, &places, refused);
+                return;
+            }
         };
         mappings.extend(places.iter().filter_map(|place| {
             Some(Mapping {
@@ -250,42 +299,72 @@ impl Follower {
                 reserved: 0,
             })
         }));
-        keys.push(file.key);
+        process.keys.push(file.key);
     }
 
-    /// The index of a file's table, and where it begins; `None` where there is none, or no room.
-    fn module(&mut self, file: &KnownFile, source: &Source, table: Option<Table>) -> Option<(u32, u64)> {
+    /// Says once of a file that there is no room for its table.
+    fn say_refused(&mut self, key: Key, places: &[target::Mapping], refused: Refused) {
+        if self.said.len() >= MAX_SAID {
+            self.said.clear();
+        }
+        if self.said.insert(key) {
+            let file = places.first().map(|place| place.path.display());
+            let file = file.map(tracing::field::display);
+            tracing::warn!(file, %refused, "its part of stacks is walked along frame pointers");
+        }
+    }
+
+    /// The index of a file's table, and where it begins; `None` where there is none.
+    fn module(
+        &mut self,
+        file: &KnownFile,
+        source: &Source,
+        user: u32,
+        mut table: Option<Table>,
+    ) -> Result<Option<(u32, u64)>, Refused> {
+        loop {
+            match self.place(file, source, user, &mut table) {
+                Err(refused) => {
+                    let module = self.store.evict(refused).ok_or(refused)?;
+                    self.maps.remove_module(module);
+                }
+                placed => return placed,
+            }
+        }
+    }
+
+    /// The same, where no other file's gives way.
+    fn place(
+        &mut self,
+        file: &KnownFile,
+        source: &Source,
+        user: u32,
+        table: &mut Option<Table>,
+    ) -> Result<Option<(u32, u64)>, Refused> {
         let key = &file.key;
         match self.files.made(key) {
-            Made::Nothing => return None,
+            Made::Nothing => return Ok(None),
             Made::From(base) => {
-                if let Some(module) = self.store.acquire(key) {
-                    return Some((module, base));
+                if let Some(module) = self.store.acquire(key, user)? {
+                    return Ok(Some((module, base)));
                 }
             }
             Made::NotYet => {}
         }
-        // Another of this process's may have taken its place meanwhile.
-        let table = table.or_else(|| self.files.tables(&[(file, source)]).pop().flatten())?;
-        loop {
-            match self.store.add(key, &table) {
-                Ok(placement) => {
-                    if let Err(error) = self.maps.place(&placement, self.store.rules()) {
-                        tracing::warn!(%error, "no unwind table");
-                        self.store.release(key);
-                        return None;
-                    }
-                    return Some((placement.module, table.base));
-                }
-                Err(Refused::Held) => return Some((self.store.acquire(key)?, table.base)),
-                Err(refused) => {
-                    let Some(module) = self.store.evict() else {
-                        tracing::warn!(%refused, "a file's stacks are walked along frame pointers");
-                        return None;
-                    };
-                    self.maps.remove_module(module);
-                }
-            }
+        if table.is_none() {
+            // Another of this process's may have taken its place meanwhile.
+            *table = self.files.tables(&[(file, source)]).pop().flatten();
         }
+        let Some(table) = table else { return Ok(None) };
+        if let Some(module) = self.store.acquire(key, user)? {
+            return Ok(Some((module, table.base)));
+        }
+        let placement = self.store.add(key, user, table)?;
+        if let Err(error) = self.maps.place(&placement) {
+            tracing::warn!(%error, "no unwind table");
+            self.store.release(key, user);
+            return Ok(None);
+        }
+        Ok(Some((placement.module, table.base)))
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     time::{Duration, Instant},
@@ -74,6 +74,16 @@ fn follow(inbox: &Receiver<Job>, answers: &Sender<u32>, mut act: impl FnMut(Act)
     }
 }
 
+/// Notes how many files of a process there is no room for.
+fn note(without: &Without, pid: u32, files: u32) {
+    let mut without = without.lock().unwrap_or_else(PoisonError::into_inner);
+    if files == 0 {
+        without.remove(&pid);
+    } else {
+        without.insert(pid, files);
+    }
+}
+
 /// A process that is followed.
 #[derive(Clone, Copy)]
 struct Followed {
@@ -83,6 +93,9 @@ struct Followed {
     is_asked: bool,
 }
 
+/// How many files of a process there is no room for, of the processes that have such.
+type Without = Arc<Mutex<HashMap<u32, u32>>>;
+
 /// The way to the thread and back.
 pub struct Following {
     jobs: SyncSender<Job>,
@@ -90,6 +103,7 @@ pub struct Following {
     processes: HashMap<u32, Followed>,
     /// How many of them have no tables yet.
     awaited: usize,
+    without: Without,
 }
 
 impl Following {
@@ -100,16 +114,22 @@ impl Following {
     pub fn start(maps: UnwindMaps, folder: Option<Arc<Folder>>) -> io::Result<Self> {
         let (jobs, inbox) = mpsc::sync_channel(MAX_JOBS);
         let (outbox, looked) = mpsc::channel();
+        let without = Without::default();
+        let said = Arc::clone(&without);
         std::thread::Builder::new()
             .name("unwind tables".to_owned())
             .spawn(move || {
                 let mut follower = Follower::new(maps, folder);
                 follow(&inbox, &outbox, |act| match act {
                     Act::Look(pid) => {
-                        follower.look(pid);
+                        let files = follower.look(pid);
+                        note(&said, pid, files);
                         follower.keep();
                     }
-                    Act::Forget(pid) => follower.forget(pid),
+                    Act::Forget(pid) => {
+                        follower.forget(pid);
+                        note(&said, pid, 0);
+                    }
                 });
             })?;
         Ok(Self {
@@ -117,6 +137,7 @@ impl Following {
             looked,
             processes: HashMap::new(),
             awaited: 0,
+            without,
         })
     }
 
@@ -138,6 +159,17 @@ impl Following {
         self.look(new.copied().collect(), now_ns);
         let ready = |pid: &u32| self.processes.get(pid).is_some_and(|process| process.ready);
         pids.iter().copied().filter(ready).collect()
+    }
+
+    /// Files of some processes, counted for each, for whose tables there was no room, or none for their user.
+    pub fn files_without(&self, pids: impl FnOnce() -> Vec<u32>) -> u64 {
+        let without = self.without.lock().unwrap_or_else(PoisonError::into_inner);
+        if without.is_empty() {
+            return 0;
+        }
+        let pids = pids();
+        let files = pids.iter().filter_map(|pid| without.get(pid));
+        files.map(|files| u64::from(*files)).sum()
     }
 
     /// Whether there are processes that are followed and whose tables are not there yet.

@@ -64,9 +64,19 @@ pub enum KernelError {
     /// All probe slots are in use.
     #[error("all {0} probe slots are in use: end another session first")]
     TooManyProbes(usize),
-    /// More values are to be read than can be.
-    #[error("at most {0} values can be read: print fewer, or end another session first")]
+    /// More values are to be read at one place than can be.
+    #[error("at most {0} values can be read at one place: print fewer")]
     TooManyValues(usize),
+    /// No more values can be read at all places together.
+    #[error(
+        "all sessions together can read {of} values at their places, each of a place of a process by itself, and there is no room for {wanted} more: print fewer, narrow the scope, or end another session first"
+    )]
+    TooManyReads {
+        /// How many all can read.
+        of: usize,
+        /// How many are to be read at a place.
+        wanted: usize,
+    },
     /// All gates are in use.
     #[error("all {0} gates between steps are in use: shorten a scope, or end another session first")]
     TooManyGates(usize),
@@ -81,7 +91,11 @@ impl KernelError {
     pub fn is_of_room(&self) -> bool {
         matches!(
             self,
-            Self::TooManyProbes(_) | Self::TooManyValues(_) | Self::TooManyGates(_) | Self::TooManySites(_)
+            Self::TooManyProbes(_)
+                | Self::TooManyValues(_)
+                | Self::TooManyReads { .. }
+                | Self::TooManyGates(_)
+                | Self::TooManySites(_)
         )
     }
 

@@ -82,6 +82,12 @@ impl LookSpec {
         self.stack || !self.required.is_empty() || !self.values.is_empty()
     }
 
+    /// How many values are read, be it for a condition.
+    #[must_use]
+    pub fn values_read(&self) -> usize {
+        self.required.len() + self.values.len() + self.followed.len() + self.decided.len()
+    }
+
     fn flags(&self) -> u32 {
         let of = |is: bool, flag: u32| if is { flag } else { 0 };
         of(self.records, HitSlot::RECORD) | of(self.stack, HitSlot::STACK)
@@ -135,6 +141,12 @@ pub(super) struct Plans {
     count: u32,
 }
 
+impl Plans {
+    pub(super) fn count(self) -> usize {
+        self.count as usize
+    }
+}
+
 impl HitMaps {
     /// Maps them.
     ///
@@ -184,7 +196,10 @@ impl HitMaps {
     fn take(&mut self, count: u32) -> Result<u32, KernelError> {
         let (place, first) = self.gap(count);
         if MAX_READ_PLANS - first < count {
-            return Err(KernelError::TooManyValues(MAX_READ_PLANS as usize));
+            return Err(KernelError::TooManyReads {
+                of: MAX_READ_PLANS as usize,
+                wanted: count as usize,
+            });
         }
         self.used.insert(place, Plans { first, count });
         Ok(first)

@@ -10,10 +10,7 @@ use std::{
     fmt, io,
     mem::offset_of,
     os::fd::{AsFd as _, AsRawFd as _, RawFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use aya::{Ebpf, programs::PerfEvent};
@@ -256,10 +253,18 @@ impl fmt::Display for Event {
     }
 }
 
-/// The maps of events, and which of their numbers are in use.
+/// Who has which of the events' numbers.
+type Holders = Mutex<[Option<u32>; MAX_EVENTS]>;
+
+/// Whole, whatever became of who had it before: a holder is set at once.
+fn held(holders: &Holders) -> MutexGuard<'_, [Option<u32>; MAX_EVENTS]> {
+    holders.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The maps of events, and who has which of their numbers.
 pub(super) struct EventMaps {
     slots: MmapRaw,
-    used: Arc<AtomicU32>,
+    holders: Arc<Holders>,
 }
 
 impl EventMaps {
@@ -270,23 +275,21 @@ impl EventMaps {
     pub fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
         Ok(Self {
             slots: map(ebpf, "EVENTS", EVENT_SLOTS * size_of::<EventSlot>())?,
-            used: Arc::default(),
+            holders: Arc::default(),
         })
     }
 
-    /// A number that is free, its counters zero.
-    fn take_number(&self) -> Option<Number> {
-        let used = self.used.load(Ordering::Acquire);
-        let number = used.trailing_ones();
+    /// A number that is free, its counters zero, for a user.
+    fn take_number(&self, user: u32) -> Option<Number> {
         // Those behind are of tracepoints.
-        if number as usize >= MAX_EVENTS {
-            return None;
-        }
-        // The engine has one owner: nobody else takes numbers meanwhile.
-        self.used.fetch_or(1 << number, Ordering::AcqRel);
-        let number = Number {
-            number,
-            used: Arc::clone(&self.used),
+        let number = {
+            let mut holders = held(&self.holders);
+            let free = holders.iter().position(Option::is_none)?;
+            holders[free] = Some(user);
+            Number {
+                number: u32::try_from(free).ok()?,
+                holders: Arc::clone(&self.holders),
+            }
         };
         for offset in (0..size_of::<EventSlot>()).step_by(8) {
             word(&self.slots, number.slot() + offset).store(0, Ordering::Relaxed);
@@ -298,7 +301,7 @@ impl EventMaps {
 /// The number of an event; free again when dropped.
 struct Number {
     number: u32,
-    used: Arc<AtomicU32>,
+    holders: Arc<Holders>,
 }
 
 impl Number {
@@ -309,7 +312,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        self.used.fetch_and(!(1 << self.number), Ordering::AcqRel);
+        held(&self.holders)[self.number as usize] = None;
     }
 }
 
@@ -368,7 +371,7 @@ impl EventCounts {
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     /// Too many are taken already.
-    #[error("stacks are taken at {MAX_EVENTS} events already: end one of these views first")]
+    #[error("stacks are taken at {MAX_EVENTS} events already: end a flame graph or recording of one first")]
     TooManyEvents,
     /// Too many threads.
     #[error("{0} threads are more than the {MAX_THREADS} that stacks can be taken of at an event")]
@@ -494,12 +497,18 @@ fn read_count(event: &perf_event::Counter) -> io::Result<u64> {
 }
 
 impl Engine {
-    /// Takes stacks at an event, of no process yet.
+    /// The user of each event that stacks are taken at.
+    #[must_use]
+    pub fn event_holders(&self) -> Vec<u32> {
+        held(&self.events.holders).iter().flatten().copied().collect()
+    }
+
+    /// Takes stacks at an event for a user, of no process yet.
     ///
     /// # Errors
     /// Where the kernel refuses the program, or stacks are taken at too many events already.
-    pub fn sample_event(&mut self, event: Event) -> Result<SampledEvent, EventError> {
-        let number = self.events.take_number().ok_or(EventError::TooManyEvents)?;
+    pub fn sample_event(&mut self, event: Event, user: u32) -> Result<SampledEvent, EventError> {
+        let number = self.events.take_number(user).ok_or(EventError::TooManyEvents)?;
         let name = PROGRAMS[number.number as usize];
         Ok(SampledEvent {
             event,

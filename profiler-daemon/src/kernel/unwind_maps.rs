@@ -36,7 +36,10 @@ pub const LIMITS: Limits = Limits {
     modules: MAX_UNWIND_MODULES,
     pages: MAX_UNWIND_PAGES,
     chunks: MAX_UNWIND_CHUNKS,
+    rules: 1 << 16,
 };
+
+const _: () = assert!(LIMITS.rules as usize == Rule::MAX);
 
 /// The maps. Whoever writes them keeps to an order: what is pointed to is complete before it is pointed to.
 pub struct UnwindMaps {
@@ -81,11 +84,11 @@ impl UnwindMaps {
         })
     }
 
-    /// Writes a module's table; `rules` are all that there are by now.
+    /// Writes a module's table.
     ///
     /// # Errors
     /// Where the kernel has no memory for another chunk.
-    pub fn place(&mut self, placement: &Placement, rules: &[Rule]) -> Result<(), KernelError> {
+    pub fn place(&mut self, placement: &Placement) -> Result<(), KernelError> {
         let Placement {
             new_rules,
             pieces,
@@ -93,8 +96,9 @@ impl UnwindMaps {
             module,
             record,
         } = placement;
-        self.rules
-            .write(new_rules.start, rules.get(new_rules.clone()).unwrap_or_default());
+        for new in new_rules {
+            self.rules.write(usize::from(new.index), &[new.rule]);
+        }
         let chunks = pieces.iter().map(|piece| piece.chunk as usize + 1).max();
         self.add_chunks(chunks.unwrap_or(0))?;
         for piece in pieces {

@@ -42,7 +42,7 @@ use super::{
     quotas::Held,
     refusal::{scope_refusal, target_refusal},
 };
-use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
+use crate::kernel::{Ability, Expected, LookSpec, ProbeSpec, missing_capabilities};
 use profiler_debug_files::{Reader, Rights};
 use profiler_plan::values::Refusal;
 use profiler_scope::{self as scope, Scope, Step};
@@ -130,11 +130,19 @@ impl Prepared {
             let lines = step.lines.iter().map(|lines| lines.lines.len());
             spans.chain(lines).sum::<usize>()
         };
+        let values_of_step = |step: &PreparedStep| {
+            let spans = step.files.iter().flat_map(|file| &file.sites);
+            let spans = spans.filter_map(|span| span.spec.look.as_ref());
+            let lines = step.lines.iter().flat_map(|lines| &lines.lines);
+            let lines = lines.map(|line| &line.spec.look);
+            spans.chain(lines).map(LookSpec::values_read).sum::<usize>()
+        };
         Held {
             sessions: 1,
             probes: self.steps.iter().map(of_step).sum(),
             // One before each step but the first.
             gates: self.steps.len().saturating_sub(1),
+            values: self.steps.iter().map(values_of_step).sum(),
         }
     }
 

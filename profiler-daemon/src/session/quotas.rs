@@ -1,9 +1,13 @@
-//! How many of the sessions, probes and gates one user may hold.
+//! How many of the sessions, probes, gates, values and events one user may hold.
 //!
 //! They are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
 //! and all users together leave some to root.
 
-use profiler_common::limits::{MAX_GATES, MAX_PROBES};
+use profiler_common::{
+    event::MAX_EVENTS,
+    hit::MAX_READ_PLANS,
+    limits::{MAX_GATES, MAX_PROBES},
+};
 
 use super::{
     command::Caller,
@@ -22,6 +26,8 @@ pub struct Held {
     pub probes: usize,
     /// Gates between steps.
     pub gates: usize,
+    /// Values that are read at probes.
+    pub values: usize,
 }
 
 impl Held {
@@ -30,6 +36,7 @@ impl Held {
             sessions: self.sessions + other.sessions,
             probes: self.probes + other.probes,
             gates: self.gates + other.gates,
+            values: self.values + other.values,
         }
     }
 }
@@ -54,6 +61,7 @@ impl Quotas {
             sessions,
             probes: MAX_PROBES as usize,
             gates: MAX_GATES as usize,
+            values: MAX_READ_PLANS as usize,
         })
     }
 
@@ -77,6 +85,7 @@ impl Quotas {
             sessions: (self.0.sessions / 4).max(1),
             probes: self.0.probes / 2,
             gates: self.0.gates / 4,
+            values: self.0.values / 2,
         }
     }
 
@@ -86,6 +95,7 @@ impl Quotas {
             sessions: (self.0.sessions - self.0.sessions / 4).max(1),
             probes: self.0.probes - self.0.probes / 4,
             gates: self.0.gates - self.0.gates / 4,
+            values: self.0.values - self.0.values / 4,
         }
     }
 
@@ -141,6 +151,12 @@ impl Quotas {
                     most.gates, there_are.gates, held.gates
                 ));
             }
+            if held.values > most.values {
+                return refuse(format!(
+                    "{holders} may have at most {} of the {} values that are read at probes, this would make {}: print fewer, narrow the scope, or end a session",
+                    most.values, there_are.values, held.values
+                ));
+            }
         }
         Ok(())
     }
@@ -159,6 +175,32 @@ pub fn admit_frequency(caller: Caller, frequency_hz: u32) -> Result<(), SessionE
     ))
 }
 
+/// Whether a caller may have stacks taken at more events, beside those whose users these are.
+///
+/// # Errors
+/// Where there are no more, or not for them.
+pub fn admit_events(caller: Caller, holders: &[u32], more: usize) -> Result<(), SessionError> {
+    const OF_USER: usize = MAX_EVENTS / 4;
+    const OF_USERS: usize = MAX_EVENTS - MAX_EVENTS / 4;
+    let would_hold = |is: &dyn Fn(u32) -> bool| holders.iter().filter(|uid| is(**uid)).count() + more;
+    let all = would_hold(&|_| true);
+    let users = would_hold(&|uid| uid != 0);
+    let own = would_hold(&|uid| uid == caller.uid);
+    let exceeded = match (all > MAX_EVENTS, caller.is_root()) {
+        (true, _) => Some(("all sessions together".to_owned(), MAX_EVENTS, all)),
+        (_, true) => None,
+        _ if own > OF_USER => Some((format!("user {}", caller.uid), OF_USER, own)),
+        _ if users > OF_USERS => Some(("all users but root".to_owned(), OF_USERS, users)),
+        _ => None,
+    };
+    match exceeded {
+        Some((holders, most, held)) if more > 0 => refuse(format!(
+            "{holders} may have stacks taken at {most} of the {MAX_EVENTS} events at once, this would make {held}: end a flame graph or recording of an event first"
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn refuse(message: String) -> Result<(), SessionError> {
     Err(SessionError::new(Reason::LimitReached, message))
 }
@@ -173,6 +215,7 @@ mod tests {
         sessions: 64,
         probes: 4_096,
         gates: 32,
+        values: 4_096,
     });
 
     fn user(uid: u32) -> Caller {
@@ -184,6 +227,7 @@ mod tests {
             sessions: 1,
             probes,
             gates: 0,
+            values: 0,
         }
     }
 
@@ -223,6 +267,46 @@ mod tests {
         );
         assert!(admit(user(10), 2).is_err(), "three quarters are all users'");
         assert!(admit(user(0), 8).is_ok());
+    }
+
+    #[test]
+    fn a_user_leaves_values_to_others_and_users_to_root() {
+        let of = |values| Held { values, ..session(1) };
+        let held = [(user(7), of(2_000)), (user(8), of(1_000))];
+        let admit = |caller, values| THERE_ARE.admit(caller, held.into_iter(), of(values));
+        assert!(admit(user(7), 48).is_ok());
+        let refused = admit(user(7), 49).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "user 7 may have at most 2048 of the 4096 values that are read at probes, this would make 2049: print fewer, narrow the scope, or end a session"
+        );
+        assert!(
+            admit(user(9), 72).is_ok() && admit(user(9), 73).is_err(),
+            "three quarters are all users'"
+        );
+        assert!(admit(user(0), 1_096).is_ok());
+    }
+
+    #[test]
+    fn a_user_leaves_events_to_others_and_users_to_root() {
+        let refused =
+            |caller, holders: &[u32], more| admit_events(caller, holders, more).unwrap_err().message;
+        assert!(admit_events(user(7), &[7, 0, 0], 1).is_ok());
+        assert_eq!(
+            refused(user(7), &[7, 0, 0], 2),
+            "user 7 may have stacks taken at 2 of the 8 events at once, this would make 3: end a flame graph or recording of an event first"
+        );
+        let users = [1, 1, 2, 2, 3, 3];
+        assert!(
+            refused(user(7), &users, 1).starts_with("all users but root may have stacks taken at 6 of the 8")
+        );
+        assert!(admit_events(user(0), &users, 2).is_ok());
+        assert!(
+            refused(user(0), &users, 3)
+                .starts_with("all sessions together may have stacks taken at 8 of the 8")
+        );
+        // Nothing more is asked for.
+        assert!(admit_events(user(1), &[1, 1, 1], 0).is_ok());
     }
 
     #[test]

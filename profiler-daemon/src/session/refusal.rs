@@ -118,6 +118,7 @@ pub fn kernel_refusal(error: &KernelError) -> SessionError {
         KernelError::TooManyProbes(_)
         | KernelError::TooManySites(_)
         | KernelError::TooManyValues(_)
+        | KernelError::TooManyReads { .. }
         | KernelError::TooManyGates(_) => Reason::LimitReached,
         error if error.is_permission() => Reason::CapabilityMissing,
         KernelError::KernelFunction { .. } => Reason::FunctionNotProbeable,

@@ -5,8 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::{
+    command::Caller,
     error::{Reason, SessionError},
     picture::FlameTimes,
+    quotas::admit_events,
     refusal::kernel_refusal,
 };
 use crate::kernel::{Engine, Event, EventCounts, EventError, SampledEvent};
@@ -24,36 +26,50 @@ impl SampledEvents {
         self.sampled.retain(|sampled| watched.contains(&sampled.event()));
     }
 
+    /// Has room for stacks at these events for who asks for them, before any are taken: whoever waits for that learns that there is none.
+    ///
+    /// # Errors
+    /// Where there is none, or none of their share, when nothing has changed; or the kernel refuses.
+    pub fn reserve(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        wanted: impl IntoIterator<Item = Event>,
+    ) -> Result<(), SessionError> {
+        // Those of tracepoints are taken of all that is sampled.
+        let by_threads = wanted.into_iter().filter(|event| event.of_tracepoint().is_none());
+        let new: BTreeSet<Event> = by_threads
+            .filter(|event| !self.sampled.iter().any(|sampled| sampled.event() == *event))
+            .collect();
+        admit_events(caller, &engine.event_holders(), new.len())?;
+        let reserved: Result<Vec<SampledEvent>, EventError> = new
+            .into_iter()
+            .map(|event| engine.sample_event(event, caller.uid))
+            .collect();
+        self.sampled.extend(reserved.map_err(|error| refused(&error))?);
+        Ok(())
+    }
+
     /// Takes stacks of these processes at all of these, unless that is refused.
-    pub fn take(&mut self, engine: &mut Engine, watched: &BTreeSet<Event>, pids: &[u32]) {
-        if let Err(error) = self.try_take(engine, watched, pids) {
+    pub fn take(&mut self, engine: &mut Engine, caller: Caller, watched: &BTreeSet<Event>, pids: &[u32]) {
+        if pids.is_empty() {
+            return;
+        }
+        let taken = self.reserve(engine, caller, watched.iter().copied());
+        let taken = taken.and_then(|()| {
+            let mut sampled = self.sampled.iter_mut();
+            let added = sampled.try_for_each(|sampled| sampled.add(pids));
+            added.map_err(|error| refused(&error))
+        });
+        if let Err(error) = taken {
             tracing::warn!(%error, "no stacks are taken at an event");
-            self.refused = Some(refused(&error));
+            self.refused = Some(error);
         }
     }
 
     /// Why that was refused, since this was last asked.
     pub fn take_refused(&mut self) -> Option<SessionError> {
         self.refused.take()
-    }
-
-    fn try_take(
-        &mut self,
-        engine: &mut Engine,
-        watched: &BTreeSet<Event>,
-        pids: &[u32],
-    ) -> Result<(), EventError> {
-        if pids.is_empty() {
-            return Ok(());
-        }
-        // Those of tracepoints are taken of all that is sampled.
-        let by_threads = watched.iter().filter(|event| event.of_tracepoint().is_none());
-        for event in by_threads {
-            if !self.sampled.iter().any(|sampled| sampled.event() == *event) {
-                self.sampled.push(engine.sample_event(*event)?);
-            }
-        }
-        self.sampled.iter_mut().try_for_each(|sampled| sampled.add(pids))
     }
 
     /// Takes no more stacks; what was counted stays.

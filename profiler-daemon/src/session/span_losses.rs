@@ -18,6 +18,9 @@ pub struct OwnLosses {
     pub code_changed: u64,
     /// Processes that those of the session began with a copy of their memory: they stop at the probes in it, and are not looked at.
     pub children: u64,
+    /// Files of its processes, of each process by itself, that have no unwind table, as there was no room for it, or none for their user:
+    /// their part of stacks is walked along frame pointers.
+    pub no_unwind_table: u64,
 }
 
 /// Their name among the losses.
@@ -31,16 +34,18 @@ impl OwnLosses {
             over_budget: self.over_budget.saturating_sub(before.over_budget),
             code_changed: self.code_changed.saturating_sub(before.code_changed),
             children: self.children.saturating_sub(before.children),
+            no_unwind_table: self.no_unwind_table.saturating_sub(before.no_unwind_table),
         }
     }
 
     /// All by reason.
-    pub fn counters(self) -> [(&'static str, u64); 4] {
+    pub fn counters(self) -> [(&'static str, u64); 5] {
         [
             ("not_admitted", self.not_admitted),
             ("over_budget", self.over_budget),
             ("code_changed", self.code_changed),
             (CHILDREN, self.children),
+            ("no_unwind_table", self.no_unwind_table),
         ]
     }
 
@@ -51,6 +56,7 @@ impl OwnLosses {
             over_budget: recorded("over_budget"),
             code_changed: recorded("code_changed"),
             children: recorded(CHILDREN),
+            no_unwind_table: recorded("no_unwind_table"),
         }
     }
 

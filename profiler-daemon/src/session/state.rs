@@ -101,6 +101,8 @@ pub struct Session {
     lost_before: SpanLosses,
     /// What programs were at while a process of it was not admitted.
     not_admitted: u64,
+    /// The most files of its processes that had no unwind table at once, as there was no room for it.
+    no_unwind_table: u64,
     /// What its processes began, which has their breakpoints and is not looked at.
     children: Children,
     capture: Option<Capture>,
@@ -244,6 +246,7 @@ impl Session {
             events: SampledEvents::default(),
             lost_before: SpanLosses::now(engine),
             not_admitted: 0,
+            no_unwind_table: 0,
             children: Children::default(),
             before_explain: Sampling::default(),
             explain: None,
@@ -325,6 +328,7 @@ impl Session {
             sessions: 1,
             probes: self.steps.probes_held(),
             gates: self.steps.gates_held(),
+            values: self.steps.values_held(),
         }
     }
 
@@ -524,6 +528,11 @@ impl Session {
         self.tell_code();
         self.renew_records();
         true
+    }
+
+    /// So many files of its processes have no unwind table now, as there is no room for it.
+    pub fn note_no_unwind_table(&mut self, files: u64) {
+        self.no_unwind_table = self.no_unwind_table.max(files);
     }
 
     /// Counts what programs were at and did not look at, as a process of it was not admitted for a while.

@@ -100,6 +100,11 @@ impl Steps {
         probes.sum()
     }
 
+    /// Values that are read at them.
+    pub fn values_held(&self) -> usize {
+        self.all_attached().map(Attachment::values_read).sum()
+    }
+
     /// Gates that its steps have.
     pub fn gates_held(&self) -> usize {
         self.list.iter().filter(|step| step.gate.is_some()).count()

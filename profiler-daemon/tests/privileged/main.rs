@@ -44,6 +44,7 @@ mod percentiles;
 mod places;
 mod programs;
 mod service;
+mod shares;
 mod soak;
 mod spans;
 mod stacks;

@@ -1,5 +1,7 @@
 //! System calls, against a target that counts its own.
 
+use std::process::Command;
+
 use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_daemon::{
     abi,
@@ -7,6 +9,7 @@ use profiler_daemon::{
     session::{Numbered, Reason, SessionInfo, SyscallsPicture},
 };
 use profiler_symbolize::{FrameId, Grouping};
+use profiler_testkit::has_program;
 use serde_json::Value;
 
 use super::{
@@ -375,4 +378,38 @@ fn calls_by_duration_are_refused() {
     let error = service.runtime.block_on(watch).unwrap_err();
     assert_eq!(error.reason, Reason::ArgumentInvalid);
     assert!(error.message.contains("remove the condition on it"), "{error}");
+}
+
+/// More than there is room for, if each were counted by itself.
+const MADE_UP: u64 = 20_000;
+
+#[test]
+#[ignore = "needs root"]
+fn made_up_numbers_are_counted_as_one() {
+    if !has_program("python3") {
+        skipped("made-up numbers of system calls: there is no python3");
+        return;
+    }
+    let script = format!(
+        "import ctypes, sys\n\
+         call = ctypes.CDLL(None).syscall\n\
+         print('ready', flush=True)\n\
+         sys.stdin.readline()\n\
+         for number in range(2000, 2000 + {MADE_UP}): call(number)\n\
+         print('made', flush=True)\n\
+         sys.stdin.readline()\n"
+    );
+    let service = Service::start();
+    let mut target = Fixture::start_by(Command::new("python3").arg("-c").arg(script));
+    let session = service.attach(target.pid(), "").unwrap();
+    let pictures = service.watch_syscalls(&session, Grouping::Function);
+    target.say("go");
+    assert_eq!(target.line(), "made");
+    let picture = last(&service, &mut (session, pictures));
+    let calls = Calls(&picture);
+    calls.print();
+    if all_shown(&picture, "[unknown]", MADE_UP) {
+        assert_eq!(calls.errors("[unknown]"), [("ENOSYS", MADE_UP)]);
+    }
+    assert_eq!(target.finish().status, Some(0));
 }

@@ -13,7 +13,7 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _};
 use profiler_common::unwind::{Frame, Outcome, Rule, step};
-use profiler_unwind::{Image, Limits, Store, build};
+use profiler_unwind::{Image, Limits, ROOT, Store, build};
 
 use crate::reference::{Caller, Evaluated, Machine, Slice, evaluate};
 
@@ -126,9 +126,9 @@ pub fn compare(path: &Path, bytes: &[u8], tally: &mut Tally) {
 
     let table = build(bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut store = Store::new(Limits::default());
-    let placement = store.add(&Arc::from(&b"file"[..]), &table).unwrap();
+    let placement = store.add(&Arc::from(&b"file"[..]), ROOT, &table).unwrap();
     let mut image = Image::default();
-    image.write(&store, &placement);
+    image.write(&placement);
     tally.files += 1;
     tally.packed_rows += u64::from(table.counts.rows);
     tally.module_rules_max = tally.module_rules_max.max(table.rules.len());

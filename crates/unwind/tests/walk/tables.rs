@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use object::{Object as _, ObjectSegment as _};
 use profiler_common::unwind::{Mapping, Rule};
 use profiler_testkit::mapped;
-use profiler_unwind::{Image, Key, Limits, Store, build};
+use profiler_unwind::{Image, Key, Limits, ROOT, Store, build};
 
 use crate::tracee::Tracee;
 
@@ -52,8 +52,8 @@ impl Tables {
             let (module, base) = *self.bases.entry(part.path.clone()).or_insert_with(|| {
                 let table = build(&bytes).unwrap();
                 let key: Key = Arc::from(part.path.as_bytes());
-                let placement = store.add(&key, &table).unwrap();
-                image.write(store, &placement);
+                let placement = store.add(&key, ROOT, &table).unwrap();
+                image.write(&placement);
                 (placement.module, table.base)
             });
             let address = address_of(&bytes, part.offset);

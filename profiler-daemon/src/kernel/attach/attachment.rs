@@ -70,6 +70,12 @@ impl Attachment {
         &self.probes
     }
 
+    /// How many values are read at them.
+    #[must_use]
+    pub fn values_read(&self) -> usize {
+        self.plans.iter().map(|plans| plans.count()).sum()
+    }
+
     /// The process.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -290,6 +290,7 @@ impl Owner {
         let mut over = Vec::new();
         let mut watchers_left = false;
         for (name, session) in &mut self.sessions {
+            session.note_no_unwind_table(running.following.files_without(|| session.pids()));
             session.read(&running.engine, now_ns);
             session.turn(&mut running.engine, now_ns);
             let watched = session.samples();

@@ -65,6 +65,7 @@ impl Session {
             over_budget: self.over_budget(),
             code_changed: self.code_changed(),
             children: self.children.begun(),
+            no_unwind_table: self.no_unwind_table,
         }
     }
 

@@ -69,6 +69,7 @@ impl View for Flame {
         }
         if let Some(event) = request.times.and_then(FlameTimes::event) {
             refuse_missing(event)?;
+            session.reserve_events(&mut running.engine, [event])?;
         }
         let variant = request.variant(session.divides());
         let stream = session.streams.flame.add(variant, interval_ns, now_ns);
@@ -199,7 +200,19 @@ impl Session {
             return;
         }
         let pids: Vec<u32> = pids.iter().copied().filter(|pid| self.looks_at(*pid)).collect();
-        self.events.take(engine, &watched, &pids);
+        self.events.take(engine, self.owner, &watched, &pids);
+    }
+
+    /// Has room for stacks at these events.
+    ///
+    /// # Errors
+    /// Where there is none, or none of the share of who made the session.
+    pub(in super::super) fn reserve_events(
+        &mut self,
+        engine: &mut Engine,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Result<(), SessionError> {
+        self.events.reserve(engine, self.owner, events)
     }
 
     /// Why stacks could not be taken at an event, since this was last asked.

@@ -68,6 +68,7 @@ impl View for Records {
         for event in &self.more.events {
             refuse_missing(*event)?;
         }
+        session.reserve_events(&mut running.engine, self.more.events.iter().copied())?;
         if self.more.syscalls {
             refuse_unrecordable(&session.asked_steps())?;
             if session.watches_calls() {

@@ -1,0 +1,81 @@
+//! Which user what is done for a process counts for.
+
+use std::{fs, os::unix::fs::MetadataExt as _};
+
+use super::standing::{Namespace, Standing};
+
+/// The user whose processes count for nobody else.
+pub const ROOT: u32 = 0;
+
+/// The user who started a process, whatever that may do by now; `None` where it has ended. This waits for nothing of the process. What a user has started in a user namespace of their own is theirs,
+/// whatever number it has there. What the daemon's own user has started counts as root's.
+pub fn user_of(pid: u32) -> Option<u32> {
+    let user = match Standing::of(pid) {
+        Ok(Standing {
+            namespace: Namespace::MadeBy(maker),
+            ..
+        }) if maker != ROOT => maker,
+        Ok(standing) => standing.users.real,
+        // The daemon may not be allowed to know all of that.
+        Err(_) => fs::metadata(format!("/proc/{pid}")).ok()?.uid(),
+    };
+    let is_own = user == rustix::process::getuid().as_raw();
+    Some(if is_own { ROOT } else { user })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read as _,
+        process::{Command, Stdio},
+    };
+
+    use profiler_testkit::{has_program, skipped};
+
+    use super::*;
+
+    /// As another user.
+    fn as_other() -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups"]);
+        command
+    }
+
+    fn user_of_other(command: &[&str]) -> Option<u32> {
+        let mut child = as_other()
+            .args(command)
+            .args(["sh", "-c", "echo ready; read end"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; "ready\n".len()];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let user = user_of(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        user
+    }
+
+    #[test]
+    fn a_process_counts_for_who_started_it() {
+        assert_eq!(user_of(std::process::id()), Some(ROOT));
+        // No process has so high a number.
+        assert_eq!(user_of(5_000_000), None);
+        if !rustix::process::geteuid().is_root() || !has_program("setpriv") {
+            return skipped("processes of others: needs root, and setpriv");
+        }
+        assert_eq!(user_of_other(&[]), Some(65534));
+        let namespace = ["unshare", "-U", "-r"];
+        if as_other()
+            .args(namespace)
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success())
+        {
+            assert_eq!(user_of_other(&namespace), Some(65534), "root is who made it");
+        } else {
+            skipped("user namespaces of others: they may make none");
+        }
+    }
+}
