@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{reason::Reason, word::Word};
+use super::{frame_table::FrameTable, reason::Reason, word::Word};
 pub use profiler_aggregate::calltree::FrameId;
 
 /// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
@@ -149,7 +149,7 @@ impl Frame {
 
 /// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`], the words are next.
 pub struct Frames {
-    table: Vec<Frame>,
+    table: FrameTable,
     roots: Vec<bool>,
     index: HashMap<Frame, FrameId>,
     modules_of: HashMap<FrameId, FrameId>,
@@ -159,7 +159,7 @@ pub struct Frames {
 impl Default for Frames {
     fn default() -> Self {
         let mut frames = Self {
-            table: Vec::new(),
+            table: FrameTable::default(),
             roots: Vec::new(),
             index: HashMap::new(),
             modules_of: HashMap::new(),
@@ -176,7 +176,7 @@ impl Default for Frames {
 impl Frames {
     /// All frames, in the order of their numbers.
     #[must_use]
-    pub fn table(&self) -> &[Frame] {
+    pub fn table(&self) -> &FrameTable {
         &self.table
     }
 

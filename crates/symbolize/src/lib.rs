@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `symbolizer` | the verbs: resolve, forget |
 //! | `frame` | functions, interned |
+//! | `frame_table` | these by number |
 //! | `reason` | why an address has no function |
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
@@ -47,6 +48,7 @@ mod declaration;
 mod detached;
 mod entry;
 mod frame;
+mod frame_table;
 mod grouping;
 mod inlined;
 mod kernel;
@@ -75,6 +77,7 @@ mod word;
 pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId, Frames, Nameable};
+pub use frame_table::FrameTable;
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use memory::NamedMemory;
 pub use name::demangle;

@@ -8,6 +8,7 @@ use profiler_target::Mapping;
 use super::{
     cache::{ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
+    frame_table::FrameTable,
     kernel::KernelSymbols,
     look_budget::LookBudget,
     memory::{Memories, Memory, NamedMemory},
@@ -296,7 +297,7 @@ impl Symbolizer {
 
     /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
     #[must_use]
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &FrameTable {
         self.frames.table()
     }
 

@@ -360,7 +360,7 @@ impl Owner {
                 sampler_set_ns: now_ns,
                 attendance,
                 symbols,
-                frames: Arc::new(frames),
+                frames,
                 has_names: false,
                 opening: Vec::new(),
                 measuring: Vec::new(),

@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     admissions::{Admissions, Changed},
@@ -71,7 +71,7 @@ pub struct Running {
     pub folder: Option<Arc<Folder>>,
     pub symbols: Symbols,
     /// Frames by number.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// Whether there may be more of these than at the start.
     pub has_names: bool,
     pub opening: Vec<Opening>,
@@ -318,7 +318,7 @@ impl Running {
         match Symbols::start(self.engine.allocations(), split_off::finder(self.folder.as_ref())) {
             Ok((symbols, frames)) => {
                 self.symbols = symbols;
-                self.frames = Arc::new(frames);
+                self.frames = frames;
                 self.has_names = false;
                 true
             }
