@@ -3,12 +3,14 @@
 //! | file | idea |
 //! |---|---|
 //! | `admit` | which processes the programs may look at, and for whom |
+//! | `counted` | buckets of counters that are over |
 //! | `life` | how sessions begin and change their scope |
 //! | `over` | how they end |
 //! | `tick` | what is done again and again |
 //! | `views` | views that are opened |
 
 mod admit;
+mod counted;
 mod life;
 mod over;
 mod tick;
@@ -49,6 +51,7 @@ use super::{
     split_off,
     state::Session,
     symbols::{Symbols, Wanted},
+    timeline::Shares,
 };
 use crate::{
     cache::Folder,
@@ -375,6 +378,7 @@ impl Owner {
                 ring_bytes: self.config.engine.ring_bytes,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
                 turns: CallTurns::default(),
+                shares: Shares::default(),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
             });

@@ -21,6 +21,7 @@ use super::{
     state::{ProbeCosts, Session},
     symbols::{Dropped, Symbols, Wanted},
     system_calls::{self, TakenTurn},
+    timeline::Shares,
 };
 use crate::{
     cache::Folder,
@@ -96,6 +97,8 @@ pub struct Running {
     pub pace: Pace,
     /// Which turns of counting system calls are to be taken.
     pub turns: CallTurns,
+    /// How much time goes into users' timelines.
+    pub shares: Shares,
     pub next_tick_ns: u64,
     pub next_read_ns: u64,
 }
