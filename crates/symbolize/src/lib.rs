@@ -12,6 +12,8 @@
 //! | `symbolizer` | the verbs: resolve, forget |
 //! | `frame` | functions, interned |
 //! | `frame_table` | these by number |
+//! | `shares` | how much of that table each user's processes take |
+//! | `owners` | whose processes are |
 //! | `reason` | why an address has no function |
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
@@ -57,12 +59,14 @@ mod look_budget;
 mod memory;
 mod module;
 mod name;
+mod owners;
 mod perf_file;
 mod perf_map;
 mod reason;
 mod references;
 mod root;
 mod sections;
+mod shares;
 mod sources;
 mod space;
 mod split;
