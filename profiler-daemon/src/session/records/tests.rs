@@ -77,7 +77,7 @@ fn wait() -> NamedWait {
         waker: Waker::Unseen,
         still_ns: None,
     };
-    NamedWait::of(wait, Vec::new(), &[])
+    NamedWait::of(wait, Vec::new(), &FrameTable::default())
 }
 
 fn end() -> Named {
