@@ -1,6 +1,9 @@
 //! Frames by number, in a table that only grows and whose parts all who hold it share.
 
-use std::{ops::Index, sync::Arc};
+use std::{
+    ops::Index,
+    sync::{Arc, Weak},
+};
 
 use super::frame::Frame;
 
@@ -16,6 +19,8 @@ pub struct FrameTable {
     full: Arc<Vec<Arc<Vec<Frame>>>>,
     /// The frames behind those: fewer than a piece has.
     last: Arc<Vec<Frame>>,
+    /// What all copies have in common, whenever they were made.
+    holders: Arc<()>,
 }
 
 impl FrameTable {
@@ -48,6 +53,12 @@ impl FrameTable {
     /// Those from a number on, in the order of their numbers.
     pub fn since(&self, number: usize) -> impl Iterator<Item = &Frame> {
         (number..self.len()).filter_map(|number| self.get(number))
+    }
+
+    /// Is there as long as somebody holds a copy of the table, of whatever moment.
+    #[must_use]
+    pub fn holders(&self) -> Weak<()> {
+        Arc::downgrade(&self.holders)
     }
 
     /// Adds one, whose number is how many there were. Copies of the table stay as they are.

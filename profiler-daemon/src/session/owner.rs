@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `admit` | which processes the programs may look at, and for whom |
 //! | `counted` | buckets of counters that are over |
+//! | `earlier` | tables of names that streams still hold |
 //! | `life` | how sessions begin and change their scope |
 //! | `over` | how they end |
 //! | `tick` | what is done again and again |
@@ -11,12 +12,14 @@
 
 mod admit;
 mod counted;
+mod earlier;
 mod life;
 mod over;
 mod tick;
 mod views;
 
 use self::{
+    earlier::EarlierTables,
     life::Edited,
     over::{Detaching, Over},
 };
@@ -100,6 +103,8 @@ pub struct Owner {
     names_made: HashMap<u32, u64>,
     /// What waits for clients, by whose sessions it is of. It outlives these.
     backlogs: Backlogs,
+    /// Names of before that streams still hold.
+    earlier: EarlierTables,
 }
 
 /// A session that has ended.
@@ -155,6 +160,7 @@ impl Owner {
             edited: Vec::new(),
             names_made: HashMap::new(),
             backlogs: Backlogs::default(),
+            earlier: EarlierTables::default(),
         }
     }
 
@@ -538,6 +544,12 @@ impl Owner {
         let is_watched = !self.sessions.is_empty() || self.is_ending();
         if is_watched || self.running.as_ref().is_some_and(is_measuring) {
             return;
+        }
+        if let Some(running) = self.running.as_ref().filter(|running| running.has_names) {
+            if self.earlier.are_all_held() {
+                return;
+            }
+            self.earlier.leave(&running.frames);
         }
         if self.config.keep_loaded && self.running.as_mut().is_some_and(Running::renew_names) {
             return;
