@@ -2,14 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{reason::Reason, word::Word};
+use super::{frame_table::FrameTable, reason::Reason, shares::Shares, word::Word};
 pub use profiler_aggregate::calltree::FrameId;
 
 /// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
 pub const FRAMES_MAX: usize = 1 << 20;
-/// Most bytes of text that they may have, their modules' names apart; further frames are [`FrameId::OTHER`] as well.
-/// Names in C++ can be long: a million of them take this with 256 bytes each.
-const TEXT_MAX: usize = 256 << 20;
 
 /// What [`FrameId::OTHER`] is called, which also stands for stacks that were folded together.
 const OTHER: &str = "[other]";
@@ -149,21 +146,21 @@ impl Frame {
 
 /// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`], the words are next.
 pub struct Frames {
-    table: Vec<Frame>,
+    table: FrameTable,
     roots: Vec<bool>,
     index: HashMap<Frame, FrameId>,
     modules_of: HashMap<FrameId, FrameId>,
-    text_bytes: usize,
+    shares: Shares,
 }
 
 impl Default for Frames {
     fn default() -> Self {
         let mut frames = Self {
-            table: Vec::new(),
+            table: FrameTable::default(),
             roots: Vec::new(),
             index: HashMap::new(),
             modules_of: HashMap::new(),
-            text_bytes: 0,
+            shares: Shares::default(),
         };
         frames.intern(Frame::named(OTHER, &"".into(), false));
         for word in Word::ALL {
@@ -176,20 +173,30 @@ impl Default for Frames {
 impl Frames {
     /// All frames, in the order of their numbers.
     #[must_use]
-    pub fn table(&self) -> &[Frame] {
+    pub fn table(&self) -> &FrameTable {
         &self.table
     }
 
-    /// The number of a frame; [`FrameId::OTHER`] where there are too many.
+    /// Frames that are made from now on are of a process of this user's, which have a share of the table; `None` of others'.
+    pub(super) fn turn_to(&mut self, user: Option<u32>) {
+        self.shares.turn_to(user);
+    }
+
+    /// How often a frame had no room: what has come of an address meanwhile may come out otherwise for others.
+    pub(super) fn refused(&self) -> u64 {
+        self.shares.refused()
+    }
+
+    /// The number of a frame; [`FrameId::OTHER`] where there are too many, or their names are too long, or too much of that is of
+    /// processes of the user's whom it is made for.
     pub fn intern(&mut self, frame: Frame) -> FrameId {
         if let Some(&id) = self.index.get(&frame) {
             return id;
         }
-        let text_bytes = self.text_bytes + frame.function.len() + frame.file.len() + frame.module.len();
-        if self.table.len() >= FRAMES_MAX || text_bytes > TEXT_MAX {
+        let text_bytes = frame.function.len() + frame.file.len() + frame.module.len();
+        if !self.shares.take(text_bytes) {
             return FrameId::OTHER;
         }
-        self.text_bytes = text_bytes;
         let id = FrameId(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
         self.roots.push(frame.is_root());
         self.table.push(frame.clone());
@@ -208,6 +215,7 @@ impl Frames {
         if let Some(known) = self.modules_of.get(&frame) {
             return *known;
         }
+        let refused = self.refused();
         let of = self.table.get(frame.0 as usize);
         let module = match of.filter(|of| !of.module.is_empty()) {
             Some(of) => {
@@ -216,13 +224,15 @@ impl Frames {
             }
             None => FrameId::OTHER,
         };
-        self.modules_of.insert(frame, module);
+        if self.refused() == refused {
+            self.modules_of.insert(frame, module);
+        }
         module
     }
 
     /// Notes that nothing calls this function.
     pub(super) fn set_root(&mut self, id: FrameId) {
-        if let Some(root) = self.roots.get_mut(id.0 as usize) {
+        if let Some(root) = self.roots.get_mut(id.0 as usize).filter(|_| id != FrameId::OTHER) {
             *root = true;
         }
     }
@@ -263,6 +273,30 @@ mod tests {
             let id = frames.intern(Frame::named(name, &module, false));
             assert_eq!(frames.is_root(id), is_root, "{name}");
         }
+    }
+
+    #[test]
+    fn what_one_users_processes_have_no_room_for_others_have() {
+        let mut frames = Frames::default();
+        let module: Arc<str> = "module".into();
+        let long = "x".repeat(1 << 20);
+        frames.turn_to(Some(7));
+        let name = |number: usize| Frame::named(&format!("{number}{long}"), &module, false);
+        let ids: Vec<FrameId> = (0..300).map(|number| frames.intern(name(number))).collect();
+        assert_eq!(ids[299], FrameId::OTHER);
+        let library: Arc<str> = format!("library{long}").into();
+        let function = Frame::named("function", &library, false);
+        assert_eq!(frames.intern(function.clone()), FrameId::OTHER);
+        assert_eq!(frames.intern(name(0)), ids[0], "what is there costs nothing more");
+        frames.turn_to(Some(8));
+        let function = frames.intern(function);
+        assert_ne!(function, FrameId::OTHER);
+        frames.turn_to(Some(7));
+        assert_eq!(frames.fold_by_module(&[function]), [FrameId::OTHER]);
+        frames.set_root(FrameId::OTHER);
+        assert!(!frames.is_root(FrameId::OTHER), "it stands for everything");
+        frames.turn_to(Some(8));
+        assert_ne!(frames.fold_by_module(&[function]), [FrameId::OTHER]);
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! |---|---|
 //! | `symbolizer` | the verbs: resolve, forget |
 //! | `frame` | functions, interned |
+//! | `frame_table` | these by number |
+//! | `shares` | how much of that table each user's processes take |
+//! | `owners` | whose processes are |
 //! | `reason` | why an address has no function |
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
@@ -47,6 +50,7 @@ mod declaration;
 mod detached;
 mod entry;
 mod frame;
+mod frame_table;
 mod grouping;
 mod inlined;
 mod kernel;
@@ -55,12 +59,14 @@ mod look_budget;
 mod memory;
 mod module;
 mod name;
+mod owners;
 mod perf_file;
 mod perf_map;
 mod reason;
 mod references;
 mod root;
 mod sections;
+mod shares;
 mod sources;
 mod space;
 mod split;
@@ -75,6 +81,7 @@ mod word;
 pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId, Frames, Nameable};
+pub use frame_table::FrameTable;
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use memory::NamedMemory;
 pub use name::demangle;

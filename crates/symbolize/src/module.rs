@@ -90,10 +90,10 @@ impl Module {
         if !self.sources.is_intact() {
             return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
         }
-        if let Some(build_id) = &self.build_id
-            && !std::mem::replace(&mut self.is_build_told, true)
-        {
-            frames.intern(Frame::of_build(&self.name, build_id));
+        let refused = frames.refused();
+        if let Some(build_id) = self.build_id.as_ref().filter(|_| !self.is_build_told) {
+            let told = frames.intern(Frame::of_build(&self.name, build_id));
+            self.is_build_told = told != FrameId::OTHER;
         }
         self.sources.find(finder);
         let found = self.look_up(address, frames);
@@ -106,7 +106,10 @@ impl Module {
             self.resolved.clear();
         }
         let found: Resolved = found.into();
-        self.resolved.insert(address, Arc::clone(&found));
+        // Others may have room where the one has none that it was named for.
+        if frames.refused() == refused {
+            self.resolved.insert(address, Arc::clone(&found));
+        }
         found
     }
 
@@ -154,6 +157,7 @@ impl Module {
         if let Some(known) = self.resolved_lines.get(&file_offset) {
             return Arc::clone(known);
         }
+        let refused = frames.refused();
         let resolved = match self.sources.own().address_of(file_offset) {
             Some(address) => self.resolve_address_lines(address, finder, frames),
             None => self.resolve(file_offset, finder, frames),
@@ -161,7 +165,9 @@ impl Module {
         if self.resolved_lines.len() >= ADDRESSES_MAX {
             self.resolved_lines.clear();
         }
-        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        if frames.refused() == refused {
+            self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        }
         resolved
     }
 

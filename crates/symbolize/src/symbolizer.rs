@@ -8,9 +8,11 @@ use profiler_target::{Mapping, contents::OpenFile, read_of_process, user_of};
 use super::{
     cache::{MappedFile, ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
+    frame_table::FrameTable,
     kernel::KernelSymbols,
     look_budget::LookBudget,
     memory::{Memories, Memory, NamedMemory},
+    owners::Owners,
     reason::Reason,
     space::{Behind, Detail, Generation, Space},
     tasks::Tasks,
@@ -45,6 +47,7 @@ pub struct Symbolizer {
     spaces: HashMap<u32, Space>,
     kernel: Option<KernelSymbols>,
     tasks: Tasks,
+    owners: Owners,
     memories: Memories,
     /// Of the perf maps of all processes.
     look_budget: LookBudget,
@@ -89,6 +92,7 @@ impl Symbolizer {
 
     /// Reads what a process and its threads are called, at most once a second: one that ends before its stacks are named has its name.
     pub fn meet_tasks(&mut self, pid: u32, now_ns: u64) {
+        self.turn_to(pid, now_ns);
         self.tasks.meet(pid, now_ns, &mut self.frames);
     }
 
@@ -98,7 +102,14 @@ impl Symbolizer {
         self.resolve(pid, address, Detail::Line, now_ns, out);
     }
 
+    /// Counts the frames that are made from now on for the user whose process this is.
+    fn turn_to(&mut self, pid: u32, now_ns: u64) {
+        let user = self.owners.of(pid, now_ns);
+        self.frames.turn_to(user);
+    }
+
     fn resolve(&mut self, pid: u32, address: u64, detail: Detail, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.turn_to(pid, now_ns);
         self.space(pid);
         let Self {
             frames,
@@ -162,6 +173,7 @@ impl Symbolizer {
     /// What lies at an address of a process's data: a variable that all threads share, with how far in it, or a place in a
     /// module; `None` where no module has it, as on a heap or a stack.
     pub fn variable(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<FrameId> {
+        self.turn_to(pid, now_ns);
         self.space(pid);
         let Self {
             frames,
@@ -199,6 +211,7 @@ impl Symbolizer {
     /// What memory an address lies in that is no variable's: `stack of` a thread, `[heap]`, or what is mapped there by name;
     /// `None` where that is not known.
     pub fn memory(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<NamedMemory> {
+        self.turn_to(pid, now_ns);
         let (name, is_stack) = match self.memories.around(pid, address, now_ns)? {
             Memory::Named(name) => (name, false),
             Memory::StackOf(tid) => {
@@ -270,6 +283,8 @@ impl Symbolizer {
 
     /// Appends the frame at an address of the kernel.
     pub fn resolve_kernel(&mut self, address: u64, out: &mut Vec<FrameId>) {
+        // The kernel has so many functions and no more.
+        self.frames.turn_to(None);
         let symbols = self.kernel.get_or_insert_with(KernelSymbols::read);
         out.push(symbols.resolve(address, &mut self.frames));
     }
@@ -281,22 +296,25 @@ impl Symbolizer {
 
     /// The frame that stands for a thread.
     pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.turn_to(tgid, now_ns);
         self.tasks.thread(tgid, tid, now_ns, &mut self.frames)
     }
 
     /// The frame that stands for threads that are called like this one, but for a number.
     pub fn threads_like(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.turn_to(tgid, now_ns);
         self.tasks.threads_like(tgid, tid, now_ns, &mut self.frames)
     }
 
     /// The frame that stands for a process's command line.
     pub fn process(&mut self, tgid: u32, now_ns: u64) -> FrameId {
+        self.turn_to(tgid, now_ns);
         self.tasks.process(tgid, now_ns, &mut self.frames)
     }
 
     /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
     #[must_use]
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &FrameTable {
         self.frames.table()
     }
 
@@ -348,6 +366,7 @@ impl Symbolizer {
     pub fn forget(&mut self, pid: u32) {
         self.spaces.remove(&pid);
         self.tasks.forget(pid);
+        self.owners.forget(pid);
     }
 }
 

@@ -11,7 +11,7 @@ use profiler_common::{
 };
 use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
-use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Stacks, Word};
+use profiler_symbolize::{Frame, FrameId, FrameTable, Frames, Grouping, Nameable, Stacks, Word};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -52,11 +52,10 @@ const SLOW_NS: u64 = 20 * MS;
 
 /// A target of which batches are made.
 struct Target {
-    frames: Vec<Frame>,
+    frames: FrameTable,
     fast: Vec<FrameId>,
     slow: Vec<FrameId>,
     task: Task,
-    is_told: bool,
     scope: Arc<RecordedScope>,
     calls: u64,
     ended: BTreeMap<usize, u64>,
@@ -85,11 +84,10 @@ impl Target {
             process: frame("server --fast"),
         };
         Self {
-            frames: frames.table().to_vec(),
+            frames: frames.table().clone(),
             fast,
             slow,
             task,
-            is_told: false,
             scope: Arc::new(scope("f")),
             calls: 0,
             ended: BTreeMap::new(),
@@ -103,11 +101,7 @@ impl Target {
             from_ns,
             to_ns: from_ns + BATCH_NS,
             scope: Arc::clone(&self.scope),
-            frames: if self.is_told {
-                [].into()
-            } else {
-                self.frames.clone().into()
-            },
+            frames: self.frames.clone(),
             records: Arc::new(records),
             readings: Arc::new(vec![ProbeReading {
                 probe: PROBE,
@@ -147,7 +141,6 @@ impl Target {
     /// What a stream begins with.
     fn first(&mut self) -> RecordBatch {
         let batch = self.batch(Vec::new());
-        self.is_told = true;
         RecordBatch {
             to_ns: batch.from_ns,
             ..batch

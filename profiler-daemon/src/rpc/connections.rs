@@ -1,10 +1,8 @@
 //! The connections that clients have: how many, whose they are, and how long one may take to begin.
 
 use std::{
-    collections::HashMap,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,15 +15,12 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::peer::{Peer, caller};
+use super::{
+    peer::{Peer, caller},
+    places::{Limits, Place, Places},
+};
 
-/// How many connections there may be. Root's are not counted: whatever others do, root gets in.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    of_a_user: usize,
-    of_all: usize,
-}
-
+/// How many connections there may be.
 const LIMITS: Limits = Limits {
     of_a_user: 64,
     of_all: 1024,
@@ -37,74 +32,6 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const PREFACE_BYTES: usize = 24;
 /// Until another connection is taken where none can be: there may be a descriptor by then.
 const BACK_OFF: Duration = Duration::from_millis(100);
-
-/// Connections by user.
-#[derive(Debug, Default)]
-struct Users {
-    counts: HashMap<u32, usize>,
-    all: usize,
-}
-
-/// Who has how many.
-#[derive(Clone, Debug)]
-struct Places {
-    limits: Limits,
-    users: Arc<Mutex<Users>>,
-}
-
-impl Places {
-    fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            users: Arc::default(),
-        }
-    }
-
-    fn users(&self) -> MutexGuard<'_, Users> {
-        // Nothing that is done with it can panic half-way.
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a place for a connection of a user; none where they, or all together, have as many as may be.
-    fn take(&self, uid: u32) -> Option<Place> {
-        if uid != 0 {
-            let mut users = self.users();
-            let count = users.counts.get(&uid).copied().unwrap_or(0);
-            if count >= self.limits.of_a_user || users.all >= self.limits.of_all {
-                return None;
-            }
-            users.counts.insert(uid, count + 1);
-            users.all += 1;
-        }
-        Some(Place {
-            uid,
-            places: self.clone(),
-        })
-    }
-}
-
-/// A connection's place, free again when it goes.
-#[derive(Debug)]
-struct Place {
-    uid: u32,
-    places: Places,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.uid == 0 {
-            return;
-        }
-        let mut users = self.places.users();
-        users.all = users.all.saturating_sub(1);
-        if let Some(count) = users.counts.get_mut(&self.uid) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                users.counts.remove(&self.uid);
-            }
-        }
-    }
-}
 
 /// Takes connections for ever. One that cannot be taken, or for which there is no place, is no end.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connection>> {
@@ -240,31 +167,6 @@ mod tests {
 
     use super::*;
     use crate::session::Caller;
-
-    #[test]
-    fn a_user_has_so_many_places_and_all_together_so_many() {
-        let places = Places::new(Limits {
-            of_a_user: 2,
-            of_all: 3,
-        });
-        let first = places.take(1000).unwrap();
-        let _second = places.take(1000).unwrap();
-        assert!(places.take(1000).is_none());
-        let _other = places.take(1001).unwrap();
-        assert!(places.take(1002).is_none(), "all together have three");
-        assert!((0..100).all(|_| places.take(0).is_some()), "root always gets in");
-        drop(first);
-        let again = places.take(1002);
-        assert!(again.is_some() && places.take(1000).is_none());
-    }
-
-    #[test]
-    fn who_is_gone_leaves_nothing_behind() {
-        let places = Places::new(LIMITS);
-        drop(places.take(7));
-        let users = places.users();
-        assert!(users.counts.is_empty() && users.all == 0);
-    }
 
     /// A user's, who has 20 ms to begin.
     fn connection(stream: UnixStream) -> Connection {

@@ -9,7 +9,7 @@ use profiler_aggregate::{
     picture::{FlameSummary, NodeWeight},
 };
 use profiler_proto::v1;
-use profiler_symbolize::{Frame, Grouping};
+use profiler_symbolize::{Frame, FrameTable, Grouping};
 
 use super::{
     convert, records,
@@ -129,7 +129,7 @@ fn grouping(by: Grouping) -> v1::Grouping {
 }
 
 /// The frames of these numbers.
-pub fn frames(numbers: &BTreeSet<u32>, table: &[Frame]) -> Vec<v1::Frame> {
+pub fn frames(numbers: &BTreeSet<u32>, table: &FrameTable) -> Vec<v1::Frame> {
     let frame = |number: &u32| {
         let at = *number as usize;
         Some(frame((at, table.get(at)?)))

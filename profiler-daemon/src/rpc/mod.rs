@@ -3,7 +3,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `server` | a service on a socket, or in this process |
-//! | `connections` | how many connections there may be, and whose |
+//! | `connections` | the connections that clients have |
+//! | `places` | how many connections and streams each user may have |
 //! | `peer` | who is on the other end of one |
 //! | `info`, `targets`, `sessions`, `views` | one gRPC service each |
 //! | `streams` | the messages of each view |
@@ -35,6 +36,7 @@ mod flame_delta;
 mod info;
 mod latency_delta;
 mod peer;
+mod places;
 mod recorded_counters;
 pub(crate) use latency_delta::histogram;
 pub(crate) mod records;

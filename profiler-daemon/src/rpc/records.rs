@@ -18,7 +18,7 @@ use std::sync::{
 };
 
 use profiler_proto::v1;
-use profiler_symbolize::{Frame, FrameId};
+use profiler_symbolize::FrameId;
 
 use self::{
     counts::{Before, calls, counters, event_counts, hits},
@@ -49,9 +49,9 @@ pub struct Messages {
     /// Who was off the CPU when that was told last.
     off_cpu: Option<Arc<OffAtFirst>>,
     seq: u64,
-    /// All frames, by number.
-    frames: Vec<Frame>,
-    /// Those that say which builds modules are.
+    /// How many frames were looked at.
+    frames: usize,
+    /// Those of them that say which builds modules are.
     builds: Vec<FrameId>,
     told: Told,
     before: Option<Before>,
@@ -70,12 +70,10 @@ impl Messages {
 
     /// The next message of the stream.
     pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
-        let ids = self.frames.len()..;
-        let builds = ids
-            .zip(batch.frames.iter())
-            .filter(|(_, frame)| frame.build().is_some());
+        let new = (self.frames..).zip(batch.frames.since(self.frames));
+        let builds = new.filter(|(_, frame)| frame.build().is_some());
         self.builds.extend(builds.map(|(id, _)| FrameId(number(id))));
-        self.frames.extend(batch.frames.iter().cloned());
+        self.frames = batch.frames.len();
         let is_first = self.before.is_none();
         let before = self.before.take().unwrap_or_else(|| Before::of(batch));
         let begins_anew = is_first
@@ -135,13 +133,13 @@ impl Messages {
         if let Some(off) = &batch.off_cpu {
             let is_told = |told: &Arc<OffAtFirst>| Arc::ptr_eq(told, off);
             if begins_anew || !self.off_cpu.as_ref().is_some_and(is_told) {
-                message.off_cpu = Some(self.told.off_cpu(off, &self.frames, message));
+                message.off_cpu = Some(self.told.off_cpu(off, &batch.frames, message));
                 self.off_cpu = Some(Arc::clone(off));
             }
         }
         let mut records_at_hit = 0;
         let turns = batch.turns.iter();
-        let turns = turns.map(|turn| self.told.turn(turn, &self.frames, message));
+        let turns = turns.map(|turn| self.told.turn(turn, &batch.frames, message));
         message.syscalls = turns.collect();
         for record in batch.records.iter() {
             let (what, look) = match record {
@@ -152,34 +150,34 @@ impl Messages {
                     continue;
                 }
                 Recorded::Sample(sample) => {
-                    let sample = self.told.sample(sample, &self.frames, message);
+                    let sample = self.told.sample(sample, &batch.frames, message);
                     push(message, v1::record::Record::Sample(sample));
                     continue;
                 }
                 Recorded::SpanEnd(end) => {
                     let after_ns = self.told.after(end.end_ns);
-                    let end = self.told.span_end(end, after_ns, &self.frames, message);
+                    let end = self.told.span_end(end, after_ns, &batch.frames, message);
                     push(message, v1::record::Record::SpanEnd(end));
                     continue;
                 }
                 Recorded::Wait(wait) => {
                     if self.waits {
-                        let wait = self.told.wait(wait, &self.frames, message);
+                        let wait = self.told.wait(wait, &batch.frames, message);
                         message.waits.push(wait);
                     }
                     continue;
                 }
                 Recorded::AtEvent(at) => {
-                    self.told.at_event(at, &batch.scope, &self.frames, message);
+                    self.told.at_event(at, &batch.scope, &batch.frames, message);
                     continue;
                 }
                 Recorded::Reached(hit, look) => {
-                    let reached = self.told.reached(hit, &self.frames, message);
+                    let reached = self.told.reached(hit, &batch.frames, message);
                     (v1::recorded_hit::What::Reached(reached), look)
                 }
                 Recorded::Call(end, look) => {
                     let after_ns = self.told.after_hit(end.end_ns);
-                    let call = self.told.span_end(end, after_ns, &self.frames, message);
+                    let call = self.told.span_end(end, after_ns, &batch.frames, message);
                     (v1::recorded_hit::What::Call(call), look)
                 }
             };
@@ -190,13 +188,13 @@ impl Messages {
                 what: Some(what),
                 values: look.values.iter().map(values::message).collect(),
                 stack: stack.map(|stack| v1::RecordedStack {
-                    node: self.told.node(&stack.frames, &self.frames, message),
+                    node: self.told.node(&stack.frames, &batch.frames, message),
                     incomplete: !stack.complete,
                 }),
             };
             message.hits.push(hit);
         }
-        self.told.tell_builds(&self.builds, &self.frames, message);
+        self.told.tell_builds(&self.builds, &batch.frames, message);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, slice};
 
 use profiler_aggregate::{ThreadId, slowest::MAX_SHOWN, waits::Waker};
 use profiler_proto::v1::{self, wait_end::By};
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     arguments, convert, flame_delta, records,
@@ -100,7 +100,7 @@ impl Messages {
     }
 }
 
-fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
+fn message(span: &SlowSpan, frames: &FrameTable) -> v1::Span {
     let SlowSpan {
         start_ns,
         pid,
@@ -194,7 +194,7 @@ fn period(period: &SpanPeriod) -> v1::SpanPeriod {
     }
 }
 
-fn wait(wait: &SpanWait, frames: &[Frame]) -> v1::SpanWait {
+fn wait(wait: &SpanWait, frames: &FrameTable) -> v1::SpanWait {
     let activity = match wait.activity {
         Activity::OnCpu => "on_cpu",
         Activity::Sleeping => "sleeping",

@@ -7,7 +7,7 @@ use profiler_aggregate::{
     waits::{Kind, Lock, Locks, Node, Waiting},
 };
 use profiler_proto::v1;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     convert, flame_delta,
@@ -42,7 +42,7 @@ pub fn picture(picture: &WaitsPicture, at: Position) -> v1::WatchWaitsResponse {
 }
 
 /// What was waited for in memory.
-pub(super) fn lock(lock: &Lock, frames: &[Frame]) -> v1::Lock {
+pub(super) fn lock(lock: &Lock, frames: &FrameTable) -> v1::Lock {
     v1::Lock {
         address: lock.address,
         name: name(lock.name, frames),
@@ -61,13 +61,13 @@ pub(super) fn waiting(waiting: Waiting) -> v1::Waiting {
 }
 
 /// What a frame is called; nothing of none.
-fn name(frame: Option<FrameId>, frames: &[Frame]) -> String {
+fn name(frame: Option<FrameId>, frames: &FrameTable) -> String {
     frame
         .and_then(|frame| frames.get(frame.0 as usize))
         .map_or_else(String::new, |frame| frame.function.to_string())
 }
 
-fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
+fn message(node: &Node, frames: &FrameTable) -> v1::WaitNode {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let name = |frame: FrameId| name(Some(frame), frames);
     let ids = |stack: &[FrameId]| stack.iter().map(|frame| frame.0).collect();

@@ -19,7 +19,7 @@ use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef, Weight},
 };
-use profiler_symbolize::{Frame, Stacks, Word};
+use profiler_symbolize::{FrameTable, Stacks, Word};
 use profiler_target::has_thread;
 
 use super::{
@@ -102,7 +102,7 @@ struct LateSample {
 pub struct Moment<'a> {
     pub now_ns: u64,
     pub scope: &'a Arc<str>,
-    pub frames: &'a Arc<Vec<Frame>>,
+    pub frames: &'a FrameTable,
     pub cost: Cost,
     pub dropped: Dropped,
     /// Lost before the samples came here, by its reason.
@@ -523,7 +523,7 @@ impl Flame {
                 by: kind.by,
                 times: kind.times,
                 generation: self.generation,
-                frames: Arc::clone(moment.frames),
+                frames: moment.frames.clone(),
                 nodes: Arc::clone(&self.nodes),
                 picture: self.aggregate.picture(moment.now_ns, over, difference),
                 before: None,

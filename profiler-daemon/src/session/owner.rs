@@ -3,18 +3,23 @@
 //! | file | idea |
 //! |---|---|
 //! | `admit` | which processes the programs may look at, and for whom |
+//! | `counted` | buckets of counters that are over |
+//! | `earlier` | tables of names that streams still hold |
 //! | `life` | how sessions begin and change their scope |
 //! | `over` | how they end |
 //! | `tick` | what is done again and again |
 //! | `views` | views that are opened |
 
 mod admit;
+mod counted;
+mod earlier;
 mod life;
 mod over;
 mod tick;
 mod views;
 
 use self::{
+    earlier::EarlierTables,
     life::Edited,
     over::{Detaching, Over},
 };
@@ -49,6 +54,7 @@ use super::{
     split_off,
     state::Session,
     symbols::{Symbols, Wanted},
+    timeline::Shares,
 };
 use crate::{
     cache::Folder,
@@ -97,6 +103,8 @@ pub struct Owner {
     names_made: HashMap<u32, u64>,
     /// What waits for clients, by whose sessions it is of. It outlives these.
     backlogs: Backlogs,
+    /// Names of before that streams still hold.
+    earlier: EarlierTables,
 }
 
 /// A session that has ended.
@@ -152,6 +160,7 @@ impl Owner {
             edited: Vec::new(),
             names_made: HashMap::new(),
             backlogs: Backlogs::default(),
+            earlier: EarlierTables::default(),
         }
     }
 
@@ -360,7 +369,7 @@ impl Owner {
                 sampler_set_ns: now_ns,
                 attendance,
                 symbols,
-                frames: Arc::new(frames),
+                frames,
                 has_names: false,
                 opening: Vec::new(),
                 measuring: Vec::new(),
@@ -375,6 +384,7 @@ impl Owner {
                 ring_bytes: self.config.engine.ring_bytes,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
                 turns: CallTurns::default(),
+                shares: Shares::default(),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
             });
@@ -534,6 +544,12 @@ impl Owner {
         let is_watched = !self.sessions.is_empty() || self.is_ending();
         if is_watched || self.running.as_ref().is_some_and(is_measuring) {
             return;
+        }
+        if let Some(running) = self.running.as_ref().filter(|running| running.has_names) {
+            if self.earlier.are_all_held() {
+                return;
+            }
+            self.earlier.leave(&running.frames);
         }
         if self.config.keep_loaded && self.running.as_mut().is_some_and(Running::renew_names) {
             return;

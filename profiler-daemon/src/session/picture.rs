@@ -10,7 +10,7 @@ use profiler_aggregate::{
     latency::Summaries,
     picture::{FlameSummary, Picture},
 };
-use profiler_symbolize::{Frame, Grouping};
+use profiler_symbolize::{FrameTable, Grouping};
 
 use super::by_value::CallsByValue;
 use super::{
@@ -455,7 +455,7 @@ pub struct FlamePicture {
     /// Generation of the tree: nodes of different ones have nothing in common.
     pub generation: u64,
     /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// Nodes by number less one, parents first.
     pub nodes: Arc<Vec<Node>>,
     /// Weights and summary.

@@ -283,7 +283,7 @@ impl Recorder {
             from_ns: self.from_ns,
             to_ns: moment.now_ns,
             scope: Arc::clone(&self.scope),
-            frames: [].into(),
+            frames: moment.frames.clone(),
             records: Arc::new(records),
             readings: Arc::new(readings.collect()),
             sampling: moment.sampling,

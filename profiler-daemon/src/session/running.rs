@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     admissions::{Admissions, Changed},
@@ -21,6 +21,7 @@ use super::{
     state::{ProbeCosts, Session},
     symbols::{Dropped, Symbols, Wanted},
     system_calls::{self, TakenTurn},
+    timeline::Shares,
 };
 use crate::{
     cache::Folder,
@@ -71,7 +72,7 @@ pub struct Running {
     pub folder: Option<Arc<Folder>>,
     pub symbols: Symbols,
     /// Frames by number.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// Whether there may be more of these than at the start.
     pub has_names: bool,
     pub opening: Vec<Opening>,
@@ -96,6 +97,8 @@ pub struct Running {
     pub pace: Pace,
     /// Which turns of counting system calls are to be taken.
     pub turns: CallTurns,
+    /// How much time goes into users' timelines.
+    pub shares: Shares,
     pub next_tick_ns: u64,
     pub next_read_ns: u64,
 }
@@ -318,7 +321,7 @@ impl Running {
         match Symbols::start(self.engine.allocations(), split_off::finder(self.folder.as_ref())) {
             Ok((symbols, frames)) => {
                 self.symbols = symbols;
-                self.frames = Arc::new(frames);
+                self.frames = frames;
                 self.has_names = false;
                 true
             }

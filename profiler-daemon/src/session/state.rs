@@ -76,7 +76,7 @@ use profiler_aggregate::{
     threshold::Band,
 };
 use profiler_scope::{Scope, Step};
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 use profiler_target::Process;
 
 /// One session.
@@ -420,7 +420,7 @@ impl Session {
     fn tick<'a>(
         &self,
         engine: &'a Engine,
-        frames: &'a Arc<Vec<Frame>>,
+        frames: &'a FrameTable,
         dropped: Dropped,
         now_ns: u64,
     ) -> Tick<'a> {

@@ -29,7 +29,7 @@ use std::{
 };
 
 use profiler_debug_files::{Finder, SideLoaded};
-use profiler_symbolize::{Frame, Groupings, Symbolizer};
+use profiler_symbolize::{FrameTable, Groupings, Symbolizer};
 
 use self::{
     dropped::{Content, add_hits},
@@ -90,9 +90,9 @@ pub struct Symbols {
 
 impl Symbols {
     /// Starts the thread. Also gives the frames that exist from the beginning.
-    pub fn start(allocations: Allocations, finder: Finder) -> io::Result<(Self, Vec<Frame>)> {
+    pub fn start(allocations: Allocations, finder: Finder) -> io::Result<(Self, FrameTable)> {
         let symbolizer = Symbolizer::with(finder);
-        let frames = symbolizer.frames().to_vec();
+        let frames = symbolizer.frames().clone();
         let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
         std::thread::Builder::new()
@@ -245,7 +245,6 @@ fn run(
     inbox: &Receiver<Job>,
     outbox: &SyncSender<NamedBatch>,
 ) {
-    let mut frames_sent = symbolizer.frames().len();
     let mut remembered = RememberedStacks::new(allocations);
     while let Ok(job) = inbox.recv() {
         match job {
@@ -271,7 +270,7 @@ fn run(
                 let each = name_each(records, |record, named| {
                     name(&mut symbolizer, &mut remembered, record, wanted, now_ns, named);
                 });
-                if outbox.send(batch(&symbolizer, each, &mut frames_sent)).is_err() {
+                if outbox.send(batch(&symbolizer, each)).is_err() {
                     return;
                 }
             }
@@ -287,7 +286,7 @@ fn run(
                     named: named.collect(),
                     lost: Content::default(),
                 };
-                if outbox.send(batch(&symbolizer, named, &mut frames_sent)).is_err() {
+                if outbox.send(batch(&symbolizer, named)).is_err() {
                     return;
                 }
             }
@@ -326,16 +325,13 @@ fn outlive<T>(work: impl FnOnce() -> T) -> Option<T> {
     done.ok()
 }
 
-/// A batch of records with the frames that are new since the one before.
-fn batch(symbolizer: &Symbolizer, records: NamedRecords, frames_sent: &mut usize) -> NamedBatch {
-    let all = symbolizer.frames();
-    let frames = all.get(*frames_sent..).unwrap_or_default().to_vec();
-    *frames_sent = all.len();
+/// A batch of records with the frames by then.
+fn batch(symbolizer: &Symbolizer, records: NamedRecords) -> NamedBatch {
     let NamedRecords { named, lost } = records;
     NamedBatch {
         records: named,
         lost,
-        frames,
+        frames: symbolizer.frames().clone(),
     }
 }
 
@@ -387,7 +383,7 @@ mod tests {
         let batch = NamedBatch {
             records: Vec::new(),
             lost,
-            frames: Vec::new(),
+            frames: FrameTable::default(),
         };
         outbox.send(batch).unwrap();
         symbols.take().unwrap();

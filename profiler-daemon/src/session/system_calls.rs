@@ -9,7 +9,7 @@ use std::{
 
 use profiler_aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls};
 use profiler_common::counter::Counter;
-use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks};
+use profiler_symbolize::{FrameId, FrameTable, Grouping, Groupings, Stacks};
 
 use super::{
     ending::Ending,
@@ -28,7 +28,7 @@ pub struct SyscallsPicture {
     /// What frames stand for.
     pub by: Grouping,
     /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// The most time first; a caller is its stack, root first, empty where that was not taken.
     pub calls: Vec<CallTotal<CallNumber, Vec<FrameId>>>,
     /// Calls that had begun before they were watched.
@@ -300,7 +300,7 @@ impl WatchedCalls {
         SyscallsPicture {
             scope: Arc::clone(moment.scope),
             by,
-            frames: Arc::clone(moment.frames),
+            frames: moment.frames.clone(),
             calls: self.calls.table(&open_of, stack_of),
             begun_before: self.calls.begun_before(),
             watched_ns: self

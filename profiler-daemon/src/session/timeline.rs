@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `leave` | threads that wait for a target's kernel, so many of each user |
 //! | `meeting` | threads that are counted each by itself, as they come |
+//! | `share` | how much time goes into users' timelines |
 
 mod leave;
 mod meeting;
+mod share;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +22,7 @@ use profiler_aggregate::{
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
-pub use self::leave::Leaves;
+pub use self::{leave::Leaves, share::Shares};
 use self::{
     leave::{Descriptors, Leave},
     meeting::{Ask, Meeting, Met},

@@ -8,7 +8,7 @@ use profiler_aggregate::{
     waits::{Node, Total, Wait, Waits, Waker},
 };
 use profiler_common::record::SpanRef;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     ending::Ending,
@@ -24,7 +24,7 @@ pub struct WaitsPicture {
     /// Canonical text of the scope.
     pub scope: Arc<str>,
     /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// The tree, parents first.
     pub nodes: Vec<Node>,
     /// What it comes to.
@@ -144,7 +144,7 @@ impl WatchedWaits {
         lost.extend(&moment.also_lost);
         WaitsPicture {
             scope: Arc::clone(moment.scope),
-            frames: Arc::clone(moment.frames),
+            frames: moment.frames.clone(),
             nodes: self.waits.nodes(),
             total: self.waits.total(),
             watched_ns: self

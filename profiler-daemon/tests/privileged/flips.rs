@@ -18,7 +18,7 @@ use profiler_daemon::{
         SpansPicture, SyscallsPicture, TimelineBucket, TimelineRequest, TraceBatch, WaitsPicture,
     },
 };
-use profiler_symbolize::{Frame, FrameId, Grouping};
+use profiler_symbolize::{Frame, FrameId, FrameTable, Grouping};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
@@ -75,7 +75,7 @@ impl Glance {
     fn stacks<'s>(
         &mut self,
         view: &'static str,
-        table: &[Frame],
+        table: &FrameTable,
         stacks: impl IntoIterator<Item = &'s [FrameId]>,
         images: &[&str],
     ) {
@@ -99,8 +99,8 @@ impl Glance {
 
     /// What a recording has.
     fn records(&mut self, view: &'static str, batches: &[RecordBatch], images: &[&str]) {
-        let table = batches.iter().flat_map(|batch| batch.frames.iter());
-        let table: Vec<Frame> = table.cloned().collect();
+        let table = batches.last().map(|batch| batch.frames.clone());
+        let table = table.unwrap_or_default();
         let records = batches.iter().flat_map(|batch| batch.records.iter());
         let stacks = records.flat_map(|record| match record {
             Recorded::Sample(sample) => {

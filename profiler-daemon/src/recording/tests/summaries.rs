@@ -867,10 +867,10 @@ fn write_busily(path: &Path, busy: &Busy, hour: Hour, sums: Sums) {
     let stacks: Vec<Stacks> = (drawn.iter())
         .map(|stack| Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.to_vec()))
         .collect();
-    story.target.frames = frames.table().to_vec();
+    story.target.frames = frames.table().clone();
     let scope = Arc::new(story.scope.clone());
     let first = RecordBatch {
-        frames: story.target.frames.clone().into(),
+        frames: story.target.frames.clone(),
         ..story.batches[0].clone()
     };
     let batches = (0..busy.batches).map(|number| {
@@ -885,7 +885,6 @@ fn write_busily(path: &Path, busy: &Busy, hour: Hour, sums: Sums) {
         let batch = story.batches.pop().unwrap();
         RecordBatch {
             scope: Arc::clone(&scope),
-            frames: [].into(),
             ..batch
         }
     });

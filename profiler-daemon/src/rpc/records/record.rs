@@ -6,7 +6,7 @@ use profiler_aggregate::{
 };
 use profiler_common::record::{SpanEnd, SpanRef};
 use profiler_proto::v1;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     super::{convert, waits},
@@ -26,7 +26,7 @@ impl Told {
     pub(super) fn sample(
         &mut self,
         sample: &RecordedSample,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSample {
         let after_ns = self.after(sample.ts_ns);
@@ -48,7 +48,7 @@ impl Told {
         &mut self,
         at: &RecordedAtEvent,
         scope: &RecordedScope,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) {
         let Some(event) = scope.events.iter().position(|event| *event == at.event) else {
@@ -90,7 +90,7 @@ impl Told {
     fn place_of(
         &mut self,
         sample: &RecordedSample,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSample {
         let Placed { function, line } = self.place(&sample.stacks, frames, message);
@@ -114,7 +114,7 @@ impl Told {
         &mut self,
         end: &SpanEnd,
         after_ns: i64,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSpanEnd {
         v1::RecordedSpanEnd {
@@ -134,7 +134,7 @@ impl Told {
     pub(super) fn off_cpu(
         &mut self,
         off: &OffAtFirst,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedOffCpu {
         let threads = off.threads.iter();
@@ -149,7 +149,7 @@ impl Told {
     pub(super) fn wait(
         &mut self,
         recorded: &RecordedWait,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedWait {
         let Wait {
@@ -204,7 +204,7 @@ impl Told {
     pub(super) fn turn(
         &mut self,
         turn: &RecordedTurn,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSyscalls {
         let calls = turn.calls.iter().map(|calls| {
@@ -239,7 +239,7 @@ impl Told {
     pub(super) fn reached(
         &mut self,
         hit: &RecordedReached,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedReached {
         v1::RecordedReached {

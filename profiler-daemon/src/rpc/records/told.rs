@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use profiler_proto::v1;
-use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
+use profiler_symbolize::{FrameId, FrameTable, Grouping, Stacks};
 
 use super::{super::flame_delta::frame, number};
 use crate::session::{RecordedSample, Task};
@@ -104,7 +104,7 @@ impl Told {
     pub(super) fn sampled_thread(
         &mut self,
         sample: &RecordedSample,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         let (pid, tid) = (sample.tgid, sample.tid);
@@ -119,7 +119,7 @@ impl Told {
         &mut self,
         pid: u32,
         tid: u32,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         match self.threads.get(&(pid, tid)) {
@@ -133,7 +133,7 @@ impl Told {
         pid: u32,
         tid: u32,
         task: Option<Task>,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         self.last_thread += 1;
@@ -158,7 +158,7 @@ impl Told {
     pub(super) fn tell_frame(
         &mut self,
         id: FrameId,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         let at = id.0 as usize;
@@ -178,7 +178,7 @@ impl Told {
     pub(super) fn tell_builds(
         &mut self,
         builds: &[FrameId],
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) {
         let new = message.frames.iter().map(|frame| &frame.module);
@@ -199,7 +199,7 @@ impl Told {
     pub(super) fn place(
         &mut self,
         stacks: &Stacks,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> Placed {
         if let Some((placed, _)) = self.placed.get(&stacks.address()) {
@@ -223,7 +223,7 @@ impl Told {
     pub(super) fn node(
         &mut self,
         stack: &[FrameId],
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         let mut parent = 0;
@@ -246,7 +246,7 @@ impl Told {
     pub(super) fn tell_some(
         &mut self,
         frame: Option<FrameId>,
-        frames: &[Frame],
+        frames: &FrameTable,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         frame.map_or(0, |frame| self.tell_frame(frame, frames, message))

@@ -57,7 +57,7 @@ use profiler_aggregate::{
 use profiler_plan::values::{Reading, Value};
 use profiler_scope::expression::Expression;
 use profiler_scope::{Place, Scope};
-use profiler_symbolize::{Frame, FrameId};
+use profiler_symbolize::{FrameId, FrameTable};
 
 /// Branches that are looked at at a time: of the gates that all sessions share.
 const MAX_FLAGS: usize = 20;
@@ -802,7 +802,7 @@ impl Explain {
         &mut self,
         engine: &Engine,
         scope: &Scope,
-        frames: &[Frame],
+        frames: &FrameTable,
         own: &[String],
         is_last: bool,
         is_slow: impl Fn(u64) -> bool,
@@ -851,7 +851,7 @@ pub struct InWords<'a> {
     /// The scope that they are of.
     pub scope: &'a Scope,
     /// Frames by number.
-    pub frames: &'a [Frame],
+    pub frames: &'a FrameTable,
     /// Whether a step can be made of a function.
     pub can_be_probed: &'a dyn Fn(&str) -> bool,
     /// What a step of a feature costs, where that is known.
@@ -881,7 +881,7 @@ impl Noted {
     /// What separates slow calls from others. `own` are the names of the functions.
     pub fn findings(
         &self,
-        frames: &[Frame],
+        frames: &FrameTable,
         own: &[String],
         is_slow: impl Fn(u64) -> bool,
     ) -> Judged<Finding> {

@@ -8,7 +8,7 @@ use profiler_aggregate::{
 };
 use profiler_common::probe::ProbeId;
 use profiler_scope::Comparison;
-use profiler_symbolize::{Frame, FrameId};
+use profiler_symbolize::{FrameId, FrameTable};
 
 use super::{OpenCall, statement::duration};
 use crate::session::symbols::NamedWait;
@@ -214,7 +214,7 @@ impl WaitsOfCalls {
     }
 
     /// A statement about a place in words.
-    pub fn text(&self, place: WaitPlace, statement: Statement, frames: &[Frame]) -> String {
+    pub fn text(&self, place: WaitPlace, statement: Statement, frames: &FrameTable) -> String {
         let name = |frame: FrameId| {
             frames
                 .get(frame.0 as usize)
@@ -277,6 +277,7 @@ mod tests {
         waits::{Place, Wait},
     };
     use profiler_common::record::SpanRef;
+    use profiler_symbolize::Frame;
 
     use super::*;
 
@@ -328,7 +329,7 @@ mod tests {
         }
     }
 
-    fn frames() -> Vec<Frame> {
+    fn frames() -> FrameTable {
         let frame = |name: &&str| Frame {
             function: (*name).into(),
             file: "".into(),

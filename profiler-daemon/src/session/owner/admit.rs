@@ -7,7 +7,7 @@ use profiler_target::{Process, Standing, TargetError};
 
 use super::{Owner, PREPARE_NS, over::Detaching};
 use crate::session::{
-    admissions::{Changed, by_process},
+    admissions::Changed,
     authorize::authorize,
     children_before::ChildrenCount,
     command::Caller,
@@ -194,35 +194,6 @@ impl Owner {
         if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
             tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
         }
-    }
-
-    /// Takes processes from sessions whose counters are about to be read, where their owners may look at them no more: the kernel
-    /// counts on whatever becomes of a thread, and asks nobody. Whether that is known; else they are not to be read.
-    pub(super) fn ask_about_counted(&mut self, now_ns: u64) -> bool {
-        let Some(running) = &mut self.running else {
-            return false;
-        };
-        let asked = self
-            .sessions
-            .values()
-            .filter(|session| session.has_due_bucket(now_ns));
-        let asked: Vec<u32> = asked.flat_map(Session::asked_about).collect();
-        let states = match running.engine.look_at(&asked) {
-            Ok(states) => by_process(states),
-            Err(error) => {
-                tracing::warn!(%error, "processes could not be looked at: what was counted of them is not shown yet");
-                return false;
-            }
-        };
-        let due = self.sessions.iter_mut();
-        let due = due.filter(|(_, session)| session.has_due_bucket(now_ns));
-        let closed = due.flat_map(|(name, session)| {
-            let closed = session.closed_to_owner(&states);
-            closed.into_iter().map(|closed| (name.clone(), closed))
-        });
-        let closed = closed.collect();
-        self.take_from(closed);
-        true
     }
 }
 

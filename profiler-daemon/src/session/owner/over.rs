@@ -8,7 +8,7 @@
 //! names stacks, which may be reading a large file, or have much to name of others. Nobody else waits for either, and root, who asked for
 //! the end, only for the links.
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 use super::{Owner, Steps};
 use crate::{
@@ -299,9 +299,7 @@ impl Owner {
 
     fn hand_over(&mut self, batch: &NamedBatch) {
         let Some(running) = &mut self.running else { return };
-        if !batch.frames.is_empty() {
-            Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
-        }
+        running.frames = batch.frames.clone();
         let detaching = self.detaching.iter_mut().map(|detaching| &mut detaching.session);
         for session in self.sessions.values_mut().chain(detaching) {
             session.take(batch);

@@ -105,9 +105,7 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = running.tick_after(self.sessions.values(), now_ns);
         // First: what a bucket holds is what was counted when it was over.
-        if self.ask_about_counted(now_ns) {
-            self.end_buckets(now_ns);
-        }
+        self.end_due_buckets(now_ns);
         self.want_records(&[]);
         let Some(running) = &mut self.running else { return };
         if running.drain(now_ns) {
@@ -139,16 +137,6 @@ impl Owner {
         self.to_show = self.next_to_show();
         self.shown_ns = now_ns;
         self.to_show_for_ns = monotonic_ns().saturating_sub(now_ns).max(1);
-    }
-
-    /// Hands over what counters have counted in buckets that are over, once it was asked about their processes.
-    fn end_buckets(&mut self, now_ns: u64) {
-        let Some(running) = &mut self.running else { return };
-        for session in self.sessions.values_mut() {
-            if let Some(next_ns) = session.end_buckets(&running.engine, now_ns, None) {
-                running.next_tick_ns = running.next_tick_ns.min(next_ns);
-            }
-        }
     }
 
     /// In which order pictures are given out: root's first, and of root's as of users' those first that had no time since the tick before.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_common::probe::ProbeId;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     super::{
@@ -39,8 +39,8 @@ pub struct RecordBatch {
     pub to_ns: u64,
     /// The same as long as nothing of it changed.
     pub scope: Arc<RecordedScope>,
-    /// Frames that are new with this batch, in the order of their numbers.
-    pub frames: Arc<[Frame]>,
+    /// All frames by then.
+    pub frames: FrameTable,
     /// Samples and ends of calls, as they came.
     pub records: Arc<Vec<Recorded>>,
     /// Each probe's counts.
@@ -93,7 +93,7 @@ impl RecordBatch {
 /// What all batches made at one moment have in common.
 pub struct Moment<'a> {
     pub now_ns: u64,
-    pub frames: &'a Arc<Vec<Frame>>,
+    pub frames: &'a FrameTable,
     pub readings: &'a dyn Readings,
     pub sampling: Sampling,
     pub spans: SpanLosses,

@@ -39,8 +39,6 @@ pub(super) struct Reader {
     backlog: StreamBacklog,
     /// It was given its first batch.
     has_begun: bool,
-    /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
-    frames: usize,
     /// What it missed as it did not read.
     missed: OfKinds,
     /// System calls of the turns that it missed.
@@ -67,7 +65,6 @@ impl Reader {
             outlet,
             backlog: backlog.stream(),
             has_begun: false,
-            frames: 0,
             missed: OfKinds::default(),
             calls_missed: 0,
         };
@@ -101,8 +98,7 @@ impl Reader {
         let turns = self.turns(turns);
         let calls: u64 = turns.iter().map(|turn| turn.total()).sum();
         let of_turns: usize = turns.iter().map(|turn| turn.bytes()).sum();
-        let frames = moment.frames.get(self.frames..).unwrap_or_default();
-        let room = self.backlog.room(bytes + of_turns + size_of_val(frames));
+        let room = self.backlog.room(bytes + of_turns);
         let has_room = room.is_some();
         if !has_room {
             self.missed += came;
@@ -124,7 +120,6 @@ impl Reader {
             outside_dropped: batch.outside_dropped + self.missed.outside,
             at_events_dropped: batch.at_events_dropped + self.missed.at_events,
             off_cpu: batch.off_cpu.clone().filter(|_| self.waits),
-            frames: frames.into(),
             dropped: batch.dropped + self.missed.calls,
             waits_dropped: if self.waits {
                 batch.waits_dropped + self.missed.waits
@@ -137,7 +132,6 @@ impl Reader {
             self.outlet.end(batch);
         } else if self.outlet.offer(batch) {
             self.has_begun = true;
-            self.frames = moment.frames.len();
         } else if has_room {
             self.missed += came;
             self.calls_missed += calls;

@@ -10,7 +10,7 @@ use profiler_common::{
     probe::ProbeId,
     record::{SPAN_END, SpanEnd, SpanRef},
 };
-use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
+use profiler_symbolize::{FrameId, FrameTable, Grouping, Stacks};
 
 use super::{
     gathered::{MAX_OUTSIDE, MAX_RECORDS, MAX_WAITS},
@@ -77,7 +77,7 @@ fn wait() -> NamedWait {
         waker: Waker::Unseen,
         still_ns: None,
     };
-    NamedWait::of(wait, Vec::new(), &[])
+    NamedWait::of(wait, Vec::new(), &FrameTable::default())
 }
 
 fn end() -> Named {
@@ -114,7 +114,7 @@ fn published(recorder: &mut Recorder, stream: &mut mpsc::Receiver<RecordBatch>) 
 }
 
 fn moment(readings: &dyn Readings) -> Moment<'_> {
-    static FRAMES: std::sync::LazyLock<Arc<Vec<Frame>>> = std::sync::LazyLock::new(Arc::default);
+    static FRAMES: std::sync::LazyLock<FrameTable> = std::sync::LazyLock::new(FrameTable::default);
     Moment {
         now_ns: 1,
         frames: &FRAMES,

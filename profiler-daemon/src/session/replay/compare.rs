@@ -6,7 +6,7 @@ use std::{
 };
 
 use profiler_aggregate::calltree::{FrameId, NodeId};
-use profiler_symbolize::{Frame, Grouping};
+use profiler_symbolize::{Frame, FrameTable, Grouping};
 
 use super::{
     super::{
@@ -119,7 +119,7 @@ pub fn picture(
         times,
         generation: 0,
         nodes: Arc::new(nodes.collect()),
-        frames: Arc::new(matched.frames),
+        frames: matched.frames,
         picture: compared.picture,
         before: Some(compared.other),
         attempted,
@@ -139,7 +139,7 @@ fn add_losses(lost: &mut Losses, more: impl IntoIterator<Item = (&'static str, u
 }
 
 /// The modules that both have samples of, in other builds.
-fn other_builds<'a>(after: &'a [Frame], before: &'a [Frame]) -> Vec<&'a str> {
+fn other_builds<'a>(after: &'a FrameTable, before: &'a FrameTable) -> Vec<&'a str> {
     let (after, before) = (builds(after), builds(before));
     let both = after.into_iter().filter_map(|(module, builds)| {
         let others = before.get(module)?;
@@ -149,9 +149,9 @@ fn other_builds<'a>(after: &'a [Frame], before: &'a [Frame]) -> Vec<&'a str> {
 }
 
 /// The build-ids of modules.
-fn builds(frames: &[Frame]) -> BTreeMap<&str, BTreeSet<&[u8]>> {
+fn builds(frames: &FrameTable) -> BTreeMap<&str, BTreeSet<&[u8]>> {
     let mut builds: BTreeMap<&str, BTreeSet<&[u8]>> = BTreeMap::new();
-    for frame in frames {
+    for frame in frames.iter() {
         if let Some(build) = frame.build() {
             builds.entry(&frame.module).or_default().insert(build);
         }
@@ -164,7 +164,7 @@ fn builds(frames: &[Frame]) -> BTreeMap<&str, BTreeSet<&[u8]>> {
 /// Another build has its functions at other lines. Those of one name in one file (overloads, where names are without
 /// parameters) are matched in the order of their lines.
 struct Matched {
-    frames: Vec<Frame>,
+    frames: FrameTable,
     /// By the number of a frame of the one before.
     of: Vec<u32>,
 }
@@ -205,8 +205,8 @@ impl<'a> Name<'a> {
 }
 
 impl Matched {
-    fn new(after: &[Frame], before: &[Frame], by: Grouping) -> Self {
-        let mut frames = after.to_vec();
+    fn new(after: &FrameTable, before: &FrameTable, by: Grouping) -> Self {
+        let mut frames = after.clone();
         let (known, others) = (by_name(after, by), by_name(before, by));
         let mut of = vec![0; before.len()];
         for (name, others) in others {
@@ -234,9 +234,9 @@ impl Matched {
 }
 
 /// The numbers of frames by their names, in the order of their lines.
-fn by_name(frames: &[Frame], by: Grouping) -> HashMap<Name<'_>, Vec<u32>> {
+fn by_name(frames: &FrameTable, by: Grouping) -> HashMap<Name<'_>, Vec<u32>> {
     let mut named: HashMap<Name<'_>, Vec<u32>> = HashMap::new();
-    for (number, frame) in (0..).zip(frames) {
+    for (number, frame) in (0..).zip(frames.iter()) {
         named.entry(Name::of(frame, by)).or_default().push(number);
     }
     for numbers in named.values_mut() {

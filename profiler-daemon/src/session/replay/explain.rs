@@ -20,7 +20,7 @@ use profiler_common::{
 };
 use profiler_plan::values::{Reading, Value};
 use profiler_scope::Scope;
-use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Word, demangle};
+use profiler_symbolize::{FrameId, FrameTable, Frames, Grouping, Word, demangle};
 
 use super::{
     super::{
@@ -117,7 +117,7 @@ struct Playing<'a> {
 
 impl Playing<'_> {
     /// Takes a part of the recording; whether to go on.
-    fn take(&mut self, read: recording::Part, frames: &[Frame]) -> bool {
+    fn take(&mut self, read: recording::Part, frames: &FrameTable) -> bool {
         match read {
             recording::Part::Summary(_) => true,
             recording::Part::Missing { from_ns, to_ns } => {
@@ -149,7 +149,7 @@ impl Playing<'_> {
         Ok(())
     }
 
-    fn take_batch(&mut self, batch: Batch, frames: &[Frame]) -> bool {
+    fn take_batch(&mut self, batch: Batch, frames: &FrameTable) -> bool {
         let Some(explained) = &mut self.explained else {
             return true;
         };
@@ -181,7 +181,7 @@ impl Playing<'_> {
         true
     }
 
-    fn picture(self, begin_ns: u64, frames: &[Frame]) -> Result<Pictures<ExplainPicture>, SessionError> {
+    fn picture(self, begin_ns: u64, frames: &FrameTable) -> Result<Pictures<ExplainPicture>, SessionError> {
         if let Some(error) = self.taken.failed {
             return Err(error);
         }
@@ -400,7 +400,7 @@ impl Explaining {
     }
 
     /// Takes what came in a short time.
-    fn take(&mut self, mut batch: Batch, frames: &[Frame]) {
+    fn take(&mut self, mut batch: Batch, frames: &FrameTable) {
         self.waits_are_told |= batch.off_cpu.is_some();
         let mut hits = batch.hit_counts.iter();
         let is_left_out = |hits: &HitReading| {
@@ -461,7 +461,7 @@ impl Explaining {
         Some(self.open.entry(OpenCall { tid, number }).or_default())
     }
 
-    fn sample(&mut self, sample: &RecordedSample, frames: &[Frame]) {
+    fn sample(&mut self, sample: &RecordedSample, frames: &FrameTable) {
         let probes = &self.probes;
         let mut calls = sample
             .spans
@@ -660,7 +660,7 @@ impl Explaining {
         .into_iter()
     }
 
-    fn picture(mut self, frames: &[Frame], lost: Losses, cost: Cost, ended: Ending) -> ExplainPicture {
+    fn picture(mut self, frames: &FrameTable, lost: Losses, cost: Cost, ended: Ending) -> ExplainPicture {
         let predicates = division::predicates(self.step.step());
         let of_all = divide(&predicates, &self.calls, 1.0, 0);
         let noted = &self.noted;
@@ -716,7 +716,7 @@ impl Explaining {
 }
 
 /// A wait of which only a sample was recorded: where it was, and not who ended it.
-fn wait_of(sample: &RecordedSample, stack: &[FrameId], frames: &[Frame]) -> NamedWait {
+fn wait_of(sample: &RecordedSample, stack: &[FrameId], frames: &FrameTable) -> NamedWait {
     let words = stack
         .iter()
         .rev()

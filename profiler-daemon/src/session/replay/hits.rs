@@ -10,7 +10,7 @@ use std::{
 
 use profiler_aggregate::{ThreadId, threshold::Band};
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
-use profiler_symbolize::{Frame, FrameId, UNKNOWN_TASK};
+use profiler_symbolize::{Frame, FrameId, FrameTable, UNKNOWN_TASK};
 use tokio::sync::mpsc;
 
 use super::{
@@ -212,14 +212,14 @@ impl Threads {
     }
 
     /// The name of one, which is a frame of the name with the number behind it; none of one that had ended before it was looked at.
-    pub fn name(&self, thread: ThreadId, frames: &[Frame]) -> Option<String> {
+    pub fn name(&self, thread: ThreadId, frames: &FrameTable) -> Option<String> {
         let frame = frames.get(self.0.get(&thread)?.0 as usize)?;
         let name = frame.function.strip_suffix(&format!(" ({})", thread.tid))?;
         (name != UNKNOWN_TASK).then(|| name.to_owned())
     }
 
     /// The names of those that hits are of.
-    fn names(&self, hits: &[TracedHit], frames: &[Frame]) -> Vec<ThreadName> {
+    fn names(&self, hits: &[TracedHit], frames: &FrameTable) -> Vec<ThreadName> {
         let thread = |hit: &TracedHit| ThreadId {
             tgid: hit.pid,
             tid: hit.tid,
@@ -279,7 +279,7 @@ impl Played {
 }
 
 /// The frames of hits' stacks that were not told before.
-fn new_frames(hits: &[TracedHit], told: &mut HashSet<FrameId>, frames: &[Frame]) -> Vec<(FrameId, Frame)> {
+fn new_frames(hits: &[TracedHit], told: &mut HashSet<FrameId>, frames: &FrameTable) -> Vec<(FrameId, Frame)> {
     let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
     let used: BTreeSet<FrameId> = stacks
         .flat_map(|NamedStack { frames, .. }| frames.iter().copied())

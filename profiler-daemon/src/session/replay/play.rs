@@ -26,7 +26,7 @@ use profiler_aggregate::{
     threshold::Band,
 };
 use profiler_scope::Scope;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 pub use self::way::go_through;
 use self::{inside::Inside, summary::recent_ns};
@@ -119,7 +119,7 @@ pub struct Played {
     lost: u64,
     /// Records of kinds that a newer version has written.
     unknown: u64,
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     pub cost: Cost,
     pub now_ns: u64,
     /// Until when summaries did in the place of records; 0 where none did.

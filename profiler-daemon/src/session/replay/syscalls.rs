@@ -266,7 +266,7 @@ impl Playing<'_> {
         let picture = SyscallsPicture {
             scope: Arc::clone(scope),
             by: turns.by,
-            frames: Arc::new(frames.table().to_vec()),
+            frames: frames.table().clone(),
             calls: turns.calls.table(&turns.open, |number| turns.stack(number)),
             begun_before: turns.calls.begun_before(),
             watched_ns: turns.watched_ns,

@@ -162,7 +162,7 @@ impl Playing<'_> {
         let moment = Moment {
             now_ns: taken.now_ns,
             scope,
-            frames: &Arc::new(frames.table().to_vec()),
+            frames: frames.table(),
             cost: taken.cost,
             dropped: Dropped::default(),
             also_lost: OwnLosses::of_counters(counted)

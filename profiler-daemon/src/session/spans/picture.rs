@@ -6,7 +6,7 @@ use profiler_aggregate::{
     calltree::FrameId,
     waits::{Lock, Waker},
 };
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 
 use super::{
     super::{
@@ -164,7 +164,7 @@ pub struct SpansPicture {
     /// Slowest first.
     pub spans: Vec<Arc<SlowSpan>>,
     /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<Frame>>,
+    pub frames: FrameTable,
     /// Calls that ended in the window, and while they were watched.
     pub calls: u64,
     /// Length of the window.
@@ -195,7 +195,7 @@ impl SpansPicture {
         Self {
             scope: Arc::clone(moment.scope),
             spans: Vec::new(),
-            frames: Arc::clone(moment.frames),
+            frames: moment.frames.clone(),
             calls: 0,
             window_ns,
             watched_ns: 0,

@@ -17,7 +17,7 @@ pub(in super::super) mod waits;
 use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_scope::Step;
-use profiler_symbolize::{Frame, Grouping};
+use profiler_symbolize::{FrameTable, Grouping};
 
 pub(in super::super) use self::flame::UNIQUE;
 pub use self::timeline::Closed;
@@ -209,7 +209,7 @@ pub struct Tick<'a> {
     /// The programs' counts.
     pub engine: &'a Engine,
     /// Frames by number.
-    pub frames: &'a Arc<Vec<Frame>>,
+    pub frames: &'a FrameTable,
     /// What was dropped until then.
     pub dropped: Dropped,
     /// What the daemon costs.
@@ -342,7 +342,7 @@ impl Session {
     pub fn publish(
         &mut self,
         engine: &Engine,
-        frames: &Arc<Vec<Frame>>,
+        frames: &FrameTable,
         dropped: Dropped,
         now_ns: u64,
         ended: Option<&Ending>,

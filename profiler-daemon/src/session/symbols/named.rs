@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use profiler_aggregate::{ThreadId, waits::Lock};
 use profiler_common::record::{SpanEnd, SpanRef, Weight};
-use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer};
+use profiler_symbolize::{FrameId, FrameTable, Grouping, Groupings, Stacks, Symbolizer};
 
 use super::{dropped::Content, wakers::NamedWait};
 use crate::kernel::{Activity, CallNumber, Hit, Key, ReturnedCall};
@@ -131,6 +131,6 @@ pub struct NamedBatch {
     pub records: Vec<Named>,
     /// Records that it could not name.
     pub(super) lost: Content,
-    /// Frames that are new with this batch, in the order of their numbers.
-    pub frames: Vec<Frame>,
+    /// All frames by then.
+    pub frames: FrameTable,
 }

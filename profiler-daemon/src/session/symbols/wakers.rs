@@ -7,7 +7,7 @@ use profiler_aggregate::{
     waits::{Lock, Place, Wait, Waiting, Waker},
 };
 use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
-use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
+use profiler_symbolize::{FrameId, FrameTable, Generation, Groupings, Symbolizer};
 
 use super::{
     lock,
@@ -112,7 +112,7 @@ pub(super) fn name_wait(
 
 impl NamedWait {
     /// One that has ended, in these spans, with the functions that say something.
-    pub fn of(wait: Wait, spans: Vec<SpanRef>, frames: &[Frame]) -> Self {
+    pub fn of(wait: Wait, spans: Vec<SpanRef>, frames: &FrameTable) -> Self {
         let two = |place: &Place| {
             let mut functions = innermost(frames, &place.stack);
             [functions.next(), functions.next()]
@@ -133,7 +133,7 @@ impl NamedWait {
 
 /// The functions of a stack that say something, innermost first: the program's own, and what it called. The stack is given root
 /// first.
-fn innermost<'a>(frames: &'a [Frame], stack: &'a [FrameId]) -> impl Iterator<Item = FrameId> + 'a {
+fn innermost<'a>(frames: &'a FrameTable, stack: &'a [FrameId]) -> impl Iterator<Item = FrameId> + 'a {
     let of = move |frame: &FrameId| frames.get(frame.0 as usize);
     let is_kernel = move |frame: &&FrameId| of(frame).is_some_and(|frame| frame.kernel);
     let is_library = move |frame: &&FrameId| of(frame).is_some_and(|frame| is_c_library(&frame.module));

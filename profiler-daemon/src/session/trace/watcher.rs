@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_symbolize::{Frame, FrameId};
+use profiler_symbolize::{FrameId, FrameTable};
 use tokio::sync::mpsc;
 
 use super::{
@@ -66,7 +66,7 @@ impl Trace {
     pub fn publish(
         &mut self,
         engine: &Engine,
-        frames: &[Frame],
+        frames: &FrameTable,
         around: Around,
         unseen: &Losses,
         cost: Cost,

@@ -1,9 +1,7 @@
 //! The way through a part: what is told before it, where it begins, and where it ends.
 
-use std::sync::Arc;
-
 use profiler_aggregate::path::{self, Path};
-use profiler_symbolize::Frames;
+use profiler_symbolize::{FrameTable, Frames};
 
 use super::{
     super::{
@@ -105,7 +103,7 @@ pub fn go_through(
     if !played.reads_each {
         played.read();
     }
-    played.frames = Arc::new(frames.table().to_vec());
+    played.frames = frames.table().clone();
     played.threads = threads;
     let mut reason = end_of_part(recording.begin_ns(), edited_ns, missing_ns);
     if behind.is_incomplete() && played.draws_outside {
@@ -354,7 +352,7 @@ impl Playing<'_> {
             counters: NamedCounts::default(),
             lost: 0,
             unknown: 0,
-            frames: Arc::default(),
+            frames: FrameTable::default(),
             cost: Cost::default(),
             now_ns,
             summed_until_ns: 0,

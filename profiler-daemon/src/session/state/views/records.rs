@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use profiler_scope::Step;
-use profiler_symbolize::Frame;
+use profiler_symbolize::FrameTable;
 use tokio::sync::mpsc;
 
 use super::{Live, Tick, View, syscalls::SYSCALLS, unknown::refuse_unknown};
@@ -212,13 +212,7 @@ impl Session {
     }
 
     /// Hands over what came by now: what comes from here on is of another scope.
-    pub fn flush_records(
-        &mut self,
-        engine: &Engine,
-        frames: &Arc<Vec<Frame>>,
-        dropped: Dropped,
-        now_ns: u64,
-    ) {
+    pub fn flush_records(&mut self, engine: &Engine, frames: &FrameTable, dropped: Dropped, now_ns: u64) {
         if self.is_recorded() {
             let tick = self.tick(engine, frames, dropped, now_ns);
             self.hand_over_calls(now_ns, true);

@@ -285,8 +285,13 @@ impl Session {
         self.timelines.iter_mut().for_each(|timeline| timeline.lose(pid));
     }
 
-    /// Hands over the buckets that are over, or all where `ended` says why they are the last. When the next one is.
-    pub fn end_buckets(&mut self, engine: &Engine, now_ns: u64, ended: Option<&Ending>) -> Option<u64> {
+    /// When the next bucket is over.
+    pub fn next_bucket_ns(&self) -> Option<u64> {
+        self.timelines.iter().map(Timeline::next_ns).min()
+    }
+
+    /// Hands over the buckets that are over, or all where `ended` says why they are the last.
+    pub fn end_buckets(&mut self, engine: &Engine, now_ns: u64, ended: Option<&Ending>) {
         self.timelines.sweep();
         let is_due = |timeline: &Timeline| ended.is_some() || timeline.next_ns() <= now_ns;
         if self.timelines.iter().any(is_due) {
@@ -301,7 +306,6 @@ impl Session {
                 timeline.end_bucket(&moment);
             }
         }
-        self.timelines.iter().map(Timeline::next_ns).min()
     }
 }
 
