@@ -515,6 +515,7 @@ impl Handle {
             budget,
             returns: Arc::default(),
             codes: Arc::default(),
+            leaves: self.leaves.clone(),
         };
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),

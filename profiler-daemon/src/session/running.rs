@@ -1,6 +1,11 @@
 //! The state while there are sessions: the loaded programs, and the records that they write.
 
-use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap},
+    iter,
+    sync::Arc,
+};
 
 use profiler_common::record::SampleHeader;
 use profiler_symbolize::Frame;
@@ -117,7 +122,8 @@ pub struct Leaver {
     answer: Box<dyn FnOnce() + Send>,
 }
 
-/// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
+/// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made, or the events opened that
+/// they are taken at.
 pub struct Opening {
     /// Those that it may still wait for.
     pub pids: Vec<u32>,
@@ -125,13 +131,17 @@ pub struct Opening {
     pub until_ns: u64,
     /// The session that it is a stream of; `None` of a session that is being made.
     pub stream_of: Option<SessionName>,
-    /// Opens it.
-    pub open: Box<dyn FnOnce() + Send>,
+    /// Opens it, unless something is why it cannot be.
+    pub open: Box<dyn FnOnce(Option<SessionError>) + Send>,
 }
 
 impl Opening {
     /// A session that is opened by an answer.
-    pub fn new(pids: Vec<u32>, until_ns: u64, open: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(
+        pids: Vec<u32>,
+        until_ns: u64,
+        open: impl FnOnce(Option<SessionError>) + Send + 'static,
+    ) -> Self {
         Self {
             pids,
             until_ns,
@@ -162,16 +172,20 @@ impl Running {
     }
 
     /// Answers those whose targets are sampled by now, or who have waited long enough.
-    pub fn open(&mut self, now_ns: u64) {
+    pub fn open(&mut self, sessions: &mut BTreeMap<SessionName, Session>, now_ns: u64) {
+        sessions.values_mut().for_each(Session::take_opened_events);
         let following = &self.following;
         let is_open = |opening: &mut Opening| {
             // Those whose tables are there are not asked about again.
             while opening.pids.pop_if(|pid| !following.is_awaited(*pid)).is_some() {}
-            opening.until_ns <= now_ns || opening.pids.is_empty()
+            let session = opening.stream_of.as_ref().and_then(|name| sessions.get(name));
+            let is_ready = opening.pids.is_empty() && !session.is_some_and(Session::opens_events);
+            opening.until_ns <= now_ns || is_ready
         };
         let opened: Vec<Opening> = self.opening.extract_if(.., is_open).collect();
-        for opening in opened {
-            (opening.open)();
+        for Opening { stream_of, open, .. } in opened {
+            let session = stream_of.and_then(|name| sessions.get_mut(&name));
+            open(session.and_then(Session::take_refused_event));
         }
         let ticks = self.opening.iter().map(|opening| opening.tick_ns(now_ns));
         if let Some(tick_ns) = ticks.min() {

@@ -64,7 +64,7 @@ use super::{
     steps::Steps,
     symbols::Dropped,
     system_calls::WatchedCalls,
-    timeline::Timeline,
+    timeline::{Leaves, Timeline},
     trace::Trace,
     waits::WatchedWaits,
 };
@@ -182,6 +182,8 @@ pub struct Terms {
     pub returns: Arc<ReturnProbes>,
     /// Told of the code of its probes.
     pub codes: Arc<ProbedCodes>,
+    /// Leave for threads that wait for its target's kernel.
+    pub leaves: Leaves,
 }
 
 impl Session {
@@ -241,7 +243,7 @@ impl Session {
             budget: terms.budget.map(Budget::new),
             cpu_time: CpuTime::default(),
             flames: BTreeMap::new(),
-            events: SampledEvents::default(),
+            events: SampledEvents::new(terms.leaves, terms.owner),
             lost_before: SpanLosses::now(engine),
             not_admitted: 0,
             children: Children::default(),

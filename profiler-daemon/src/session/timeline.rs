@@ -20,7 +20,7 @@ use profiler_aggregate::{
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
-pub use self::leave::Leaves;
+pub use self::leave::{Leaves, start as start_thread};
 use self::{
     leave::{Descriptors, Leave},
     meeting::{Ask, Meeting, Met},

@@ -127,7 +127,7 @@ impl Owner {
         self.keep_to_budgets(now_ns);
         steps.end("processes_and_budgets");
         let Some(running) = &mut self.running else { return };
-        running.open(now_ns);
+        running.open(&mut self.sessions, now_ns);
         running.end_measuring(now_ns);
         if read {
             self.take_calls(now_ns);
