@@ -182,6 +182,12 @@ impl Owner {
         !self.detaching.is_empty() || !self.over.is_empty() || running.is_some_and(Running::has_leavers)
     }
 
+    /// Sessions whose probes may be on their targets: all, and those that have ended and whose probes are being taken off.
+    pub(super) fn at_targets(&self) -> impl Iterator<Item = &Session> {
+        let detaching = self.detaching.iter().map(Detaching::session);
+        self.sessions.values().chain(detaching)
+    }
+
     /// Whether a session that is ending can go on at once.
     pub(super) fn can_go_on(&self) -> bool {
         let now_ns = monotonic_ns();
@@ -246,14 +252,11 @@ impl Owner {
 
     /// Has records kept of what sessions look at: of all, of those whose probes are being taken off, and of these.
     pub(super) fn want_records(&mut self, beside: &[&Session]) {
-        let Some(running) = &mut self.running else { return };
-        let detaching = self.detaching.iter().map(Detaching::session);
-        let sessions = self
-            .sessions
-            .values()
-            .chain(detaching)
-            .chain(beside.iter().copied());
-        running.wanted = sessions.map(Session::wanted).collect();
+        let sessions = self.at_targets().chain(beside.iter().copied());
+        let wanted = sessions.map(Session::wanted).collect();
+        if let Some(running) = &mut self.running {
+            running.wanted = wanted;
+        }
     }
 
     /// Waits for the names of what ended sessions have recorded.
