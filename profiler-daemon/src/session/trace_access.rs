@@ -16,8 +16,6 @@ use std::{
     time::Duration,
 };
 
-use profiler_debug_files::{Reader, Rights};
-
 use super::command::Caller;
 
 /// How long an answer is waited for.
@@ -126,8 +124,7 @@ impl TraceAccess {
             Err(why_not) => return why_not,
         };
         let open = Arc::clone(&self.open);
-        let rights = Rights::of_user(caller.uid, caller.gid);
-        let begun = Reader::process(rights).begin(move || {
+        let begun = caller.reader().begin(move || {
             let opened = open(pid);
             drop(question);
             opened
