@@ -194,12 +194,14 @@ fn take_rights(rights: &Rights) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use profiler_testkit::skipped;
+
     use super::*;
 
     #[test]
     fn rights_are_a_users_while_something_runs_and_no_longer() {
-        if geteuid().as_raw() != 0 {
-            return;
+        if !geteuid().is_root() {
+            return skipped("only root can take others' rights");
         }
         let status = || fs::read_to_string("/proc/thread-self/status");
         let rights = Rights {
@@ -230,8 +232,8 @@ mod tests {
     #[test]
     fn who_may_read_a_file_that_is_open_is_decided_by_its_mode() {
         use std::os::unix::fs::{PermissionsExt as _, chown};
-        if geteuid().as_raw() != 0 {
-            return;
+        if !geteuid().is_root() {
+            return skipped("only root can take others' rights");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
@@ -257,8 +259,8 @@ mod tests {
 
     #[test]
     fn what_may_never_end_has_the_rights_too() {
-        if geteuid().as_raw() != 0 {
-            return;
+        if !geteuid().is_root() {
+            return skipped("only root can take others' rights");
         }
         let status = || fs::read_to_string("/proc/thread-self/status").unwrap();
         let begun = Reader::process(Rights::of_user(1_234, 1_235))
@@ -274,8 +276,8 @@ mod tests {
 
     #[test]
     fn a_module_is_read_for_by_its_owner_and_roots_by_the_process() {
-        if geteuid().as_raw() != 0 {
-            return;
+        if !geteuid().is_root() {
+            return skipped("only root can take others' rights");
         }
         let root = Rights::of_process(std::process::id());
         assert_eq!(Reader::of_module(&root, 0), Reader::OWN);
