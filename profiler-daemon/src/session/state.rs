@@ -51,6 +51,7 @@ use super::{
     flame::Flame,
     late_code::ReturnProbes,
     name::SessionName,
+    off_at_first::OffLook,
     picture::{Cost, ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
@@ -150,6 +151,8 @@ pub struct Session {
     samples_until_ns: u64,
     /// Who watches it.
     streams: OpenStreams,
+    /// Who is off the CPU, while that is looked at.
+    off_look: OffLook,
     /// What is drawn on waits, while there are flame graphs with that.
     chains: Option<Chains>,
     /// Who its threads wait for, while that is watched.
@@ -243,7 +246,8 @@ impl Session {
             budget: terms.budget.map(Budget::new),
             cpu_time: CpuTime::default(),
             flames: BTreeMap::new(),
-            events: SampledEvents::new(terms.leaves, terms.owner),
+            events: SampledEvents::new(terms.leaves.clone(), terms.owner),
+            off_look: OffLook::new(terms.leaves, terms.owner),
             lost_before: SpanLosses::now(engine),
             not_admitted: 0,
             children: Children::default(),

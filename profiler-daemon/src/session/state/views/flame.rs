@@ -204,13 +204,13 @@ impl Session {
     }
 
     /// Whether events that stacks are to be taken at are still being opened.
-    pub fn opens_events(&self) -> bool {
+    pub(in super::super) fn opens_events(&self) -> bool {
         self.events.is_opening()
     }
 
     /// Takes stacks at events from now on where these are open by now: of the processes that they were opened for, if these are still there,
     /// as their numbers are other processes' otherwise.
-    pub fn take_opened_events(&mut self) {
+    pub(in super::super) fn take_opened_events(&mut self) {
         let processes = &self.processes;
         let is_there = |pid: u32| {
             let mut of_number = processes.iter().filter(|process| process.pid() == pid);
