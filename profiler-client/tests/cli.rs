@@ -22,7 +22,7 @@ use std::{
 };
 
 use profiler_proto::v1::edit_scope_request::Edit;
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use rustix::process::{Pid, Signal, kill_process};
 
 use fake::{Fake, Script};
@@ -78,7 +78,7 @@ fn processes_and_functions_are_listed() {
          7  1000        4  separate  lines  ?        docker \\u{1b}1  server --listen \\u{1b}[31m\n"
     );
     let output = run(&fake, &["ps", "server", "--json"]);
-    let listed = objects(stdout(&output)).remove(0);
+    let listed = objects_of("ps", stdout(&output)).remove(0);
     assert_eq!(
         listed,
         serde_json::json!({"type": "process", "schema": 1, "pid": 7, "uid": 1000, "threads": 4,
@@ -94,7 +94,7 @@ fn processes_and_functions_are_listed() {
          100        3  parse<int>  src/server.cc:40\n"
     );
     let output = run(&fake, &["functions", "-p", "7", "--json"]);
-    let first = objects(stdout(&output)).remove(0);
+    let first = objects_of("functions", stdout(&output)).remove(0);
     assert_eq!(
         first,
         serde_json::json!({"type": "function", "schema": 1, "name": "handle", "linkage_name": "_Zhandle",
@@ -148,7 +148,7 @@ fn source_as_json_is_a_function_and_its_lines() {
     let fake = Fake::start(Script::default());
     let output = run(&fake, &["source", "-p", "7", "handle", "--json"]);
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("source", stdout(&output));
     assert_eq!(objects.len(), 4);
     assert_eq!(
         objects[0],
@@ -222,7 +222,7 @@ fn latency_as_json_has_one_final_object() {
     });
     let output = run(&fake, &["latency", "-p", "7", "handle", "--json"]);
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("latency", stdout(&output));
     assert_eq!(objects.len(), 4, "three updates and the last one");
     let (last, others) = objects.split_last().unwrap();
     assert_eq!(last["final"], true);

@@ -247,6 +247,8 @@ mod tests {
         process::{Command, Stdio},
     };
 
+    use profiler_testkit::skipped;
+
     use super::*;
 
     fn contents(path: &Path) -> io::Result<Contents> {
@@ -284,8 +286,7 @@ mod tests {
     #[test]
     fn another_users_file_is_copied() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("left out: only root can give files away");
-            return;
+            return skipped("only root can give files away");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("copy");
@@ -302,8 +303,7 @@ mod tests {
     #[test]
     fn what_says_that_it_is_roots_is_not_believed_where_others_mount() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can mount");
-            return;
+            return skipped("only root can mount");
         }
         let folder = tempfile::tempdir().unwrap();
         let script =

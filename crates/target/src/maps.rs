@@ -393,6 +393,7 @@ pub fn modules(mappings: &[Mapping]) -> Vec<Module> {
 mod tests {
     use std::process::{Command, Stdio};
 
+    use profiler_testkit::skipped;
     use proptest::prelude::*;
 
     use super::*;
@@ -418,8 +419,7 @@ sys.stdin.read()
         python.args(["-c", LEASEHOLDER]).arg(&path);
         let holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut holder) = holder else {
-            println!("skipped: there is no python3");
-            return;
+            return skipped("python3 is not installed");
         };
         let mut said = String::new();
         BufReader::new(holder.stdout.take().unwrap())

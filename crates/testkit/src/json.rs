@@ -3,7 +3,7 @@
 //! The schema lets readers pass over keys that they do not know, since keys may be added. Here none may be: a key that is
 //! printed is one that the schema has.
 
-use std::sync::OnceLock;
+use std::{fmt, sync::OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -15,20 +15,51 @@ const NAMED: &str = "#/$defs/";
 /// The only pattern that the schema has: digits.
 const DIGITS: &str = "^[0-9]+$";
 
-/// Reads one object a line, all of them lines that one verb prints.
+/// What the entry of a verb begins with.
+pub const OF_VERB: &str = "of_";
+
+/// Reads one object a line, all of them lines that one verb prints, whichever it is.
 ///
 /// # Panics
 /// On a line that is not JSON, or not as the schema has it.
 #[track_caller]
 pub fn objects(lines: &str) -> Vec<Value> {
+    read(lines, are_as_described)
+}
+
+/// Reads one object a line, all of them lines that this verb prints.
+///
+/// # Panics
+/// On a line that is not JSON, or not as the schema has it.
+#[track_caller]
+pub fn objects_of(verb: &str, lines: &str) -> Vec<Value> {
+    read(lines, |objects| are_of_verb(verb, objects))
+}
+
+#[track_caller]
+fn read(lines: &str, check: impl FnOnce(&[Value]) -> Result<(), String>) -> Vec<Value> {
     let objects: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
-    if let Err(why) = are_as_described(&objects) {
+    if let Err(why) = check(&objects) {
         panic!("not as docs/json.schema.json has it: {why}");
     }
     objects
+}
+
+/// The verb whose lines `profiler` prints with these arguments, where it is one that prints any: with `--dry-run` those of `scope`.
+#[must_use]
+pub fn verb_of(arguments: &[&str]) -> Option<String> {
+    let mut verbs = arguments.iter().filter(|argument| entry_of(argument).is_some());
+    let verb = verbs.next()?;
+    let is_dry = arguments.contains(&"--dry-run");
+    let verb = if is_dry { "scope" } else { *verb };
+    Some(verb.to_owned())
+}
+
+fn entry_of(verb: &str) -> Option<&'static Value> {
+    schema()["$defs"].get(format!("{OF_VERB}{verb}"))
 }
 
 /// The schema as it is written.
@@ -43,16 +74,23 @@ pub fn schema() -> &'static Value {
 /// What is not as the schema has it, by the verb that prints the most of them.
 pub fn are_as_described(objects: &[Value]) -> Result<(), String> {
     let misfits: Result<Vec<Misfit>, ()> = alternatives(schema())
-        .map(|verb| first_misfit(objects, verb).ok_or(()))
+        .map(|verb| first_misfit(objects, named(&verb["$ref"])).ok_or(()))
         .collect();
     // A verb that prints all of them ends the search.
     let Ok(misfits) = misfits else { return Ok(()) };
     let nearest = misfits
         .into_iter()
         .max_by_key(|misfit| (misfit.line, misfit.type_is_known));
-    Err(nearest.map_or_else(String::new, |misfit| {
-        format!("line {}, {}", misfit.line, misfit.why)
-    }))
+    Err(nearest.map_or_else(String::new, |misfit| misfit.to_string()))
+}
+
+/// Whether this verb prints all of these.
+///
+/// # Errors
+/// What is not as the schema has it.
+pub fn are_of_verb(verb: &str, objects: &[Value]) -> Result<(), String> {
+    let entry = entry_of(verb).ok_or_else(|| format!("no entry of {verb}"))?;
+    first_misfit(objects, entry).map_or(Ok(()), |misfit| Err(misfit.to_string()))
 }
 
 /// The first object that is not one of a verb's.
@@ -64,8 +102,13 @@ struct Misfit {
     why: String,
 }
 
-fn first_misfit(objects: &[Value], verb: &Value) -> Option<Misfit> {
-    let entry = named(&verb["$ref"]);
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, {}", self.line, self.why)
+    }
+}
+
+fn first_misfit(objects: &[Value], entry: &Value) -> Option<Misfit> {
     objects.iter().enumerate().find_map(|(at, object)| {
         let of_type =
             |schema: &&Value| named(&schema["$ref"])["properties"]["type"]["const"] == object["type"];

@@ -1,19 +1,16 @@
 //! `docs/json.schema.json` has an entry for each verb that prints JSON, and `docs/json.md` says what its keys mean.
 //!
-//! That what is printed is as the schema has it, all tests see to that read it: `profiler_testkit::json::objects`.
+//! That what is printed is as the schema has it, all tests see to that read it: `profiler_testkit::json`.
 
 use std::collections::BTreeSet;
 
 use clap::{Command, CommandFactory as _};
-use profiler_testkit::json::{are_as_described, schema};
+use profiler_testkit::json::{OF_VERB, are_as_described, are_of_verb, schema, verb_of};
 use serde_json::{Map, Value, json};
 
 use super::args::Cli;
 
 const PAGE: &str = include_str!("../../../docs/json.md");
-
-/// What the entry of a verb's begins with.
-const OF_VERB: &str = "of_";
 
 fn entries() -> &'static Map<String, Value> {
     schema()["$defs"].as_object().unwrap()
@@ -104,4 +101,22 @@ fn what_the_schema_does_not_have_is_seen() {
     assert_eq!(are_as_described(std::slice::from_ref(&process)), Ok(()));
     let of_two_verbs = are_as_described(&[process, info_with("uid", 0.into())]);
     assert!(of_two_verbs.unwrap_err().starts_with("line 2, "));
+}
+
+#[test]
+fn lines_of_another_verb_are_seen() {
+    let info = [info_with("uid", 7.into())];
+    assert_eq!(are_of_verb("info", &info), Ok(()));
+    let misfit = are_of_verb("top", &info).unwrap_err();
+    assert!(misfit.starts_with("line 1, no such object"), "{misfit}");
+    let cases: [(&[&str], _); 5] = [
+        (&["top", "-p", "7", "--json"], Some("top")),
+        (&["--from", "a.profrec", "flame"], Some("flame")),
+        (&["scope", "append", "web", "f"], Some("scope")),
+        (&["latency", "f", "--dry-run"], Some("scope")),
+        (&["record", "a.profrec"], None),
+    ];
+    for (arguments, verb) in cases {
+        assert_eq!(verb_of(arguments).as_deref(), verb, "{arguments:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! `--dry-run` from outside.
 
 use profiler_proto::v1::{self, estimate_scope_request::Request as Of};
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -48,7 +48,7 @@ fn what_is_counted_has_a_rate_and_a_cost() {
     assert_eq!(lines[7], "counted for 50.0 ms: 12,000 hits/s");
 
     let output = run(&fake, &[&line[..], &["--json"]].concat());
-    let objects = objects(stdout(&output));
+    let objects = objects_of("scope", stdout(&output));
     assert_eq!(
         objects[0],
         json!({"type": "place", "schema": 1, "number": 0, "step": "handle", "pid": 7, "site": "handle",

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use prost::Message as _;
 
 use super::{assert_status, stdout};
@@ -117,10 +117,10 @@ fn losses_of_a_newer_version_are_in_text_json_and_exports() {
     assert!(stdout(&text).contains(&said), "{}", stdout(&text));
     let ask = |arguments: &[&str]| ask_of(&file, arguments);
     let json = ask(&["flame", "--json"]);
-    let summary = objects(stdout(&json)).pop().unwrap();
+    let summary = objects_of("flame", stdout(&json)).pop().unwrap();
     assert_eq!(summary["lost"], serde_json::json!({REASON: 3}));
     let json = ask(&["top", "--json"]);
-    let summary = objects(stdout(&json)).pop().unwrap();
+    let summary = objects_of("top", stdout(&json)).pop().unwrap();
     assert_eq!(summary["lost"], serde_json::json!({REASON: 3}));
     // Every format that has a place for losses and is not compressed.
     for name in ["a.svg", "a.json", "a.perf", "a.otlp"] {

@@ -1,6 +1,7 @@
 //! Running `profiler`.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     os::fd::{FromRawFd as _, OwnedFd},
@@ -11,6 +12,7 @@ use std::{
 };
 
 pub use profiler_testkit::json::objects;
+use profiler_testkit::json::{objects_of, verb_of};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
@@ -74,35 +76,47 @@ pub fn on_a_small_disk(folder: &Path, size: &str, pid: &str, script: &str) -> Co
 pub fn run(mut command: Command) -> Ended {
     let child = command.spawn().unwrap();
     let _watchdog = Watchdog::of(&child);
-    Ended(child.wait_with_output().unwrap())
+    Ended {
+        verb: verb(&command),
+        output: child.wait_with_output().unwrap(),
+    }
+}
+
+/// The verb of `profiler` whose lines a command prints as JSON, where it is one.
+fn verb(command: &Command) -> Option<String> {
+    let arguments: Vec<&str> = command.get_args().filter_map(OsStr::to_str).collect();
+    verb_of(&arguments)
 }
 
 /// What a command left.
 #[derive(Debug)]
-pub struct Ended(Output);
+pub struct Ended {
+    verb: Option<String>,
+    output: Output,
+}
 
 impl Ended {
     pub fn stdout(&self) -> &str {
-        std::str::from_utf8(&self.0.stdout).unwrap()
+        std::str::from_utf8(&self.output.stdout).unwrap()
     }
 
     pub fn stderr(&self) -> &str {
-        std::str::from_utf8(&self.0.stderr).unwrap()
+        std::str::from_utf8(&self.output.stderr).unwrap()
     }
 
     /// Its exit status, where no signal ended it.
     pub fn code(&self) -> Option<i32> {
-        self.0.status.code()
+        self.output.status.code()
     }
 
     /// Checks its exit status.
     #[track_caller]
     pub fn status(self, status: i32) -> Self {
         assert_eq!(
-            self.0.status.code(),
+            self.output.status.code(),
             Some(status),
             "{:?}\n{}\n{}",
-            self.0.status,
+            self.output.status,
             self.stdout(),
             self.stderr()
         );
@@ -130,13 +144,18 @@ impl Ended {
     /// The objects that it printed, one a line.
     #[track_caller]
     pub fn objects(&self) -> Vec<Value> {
-        objects(self.stdout())
+        let lines = self.stdout();
+        match &self.verb {
+            Some(verb) => objects_of(verb, lines),
+            None => objects(lines),
+        }
     }
 }
 
 /// A command that is under way.
 pub struct Running {
     pub child: Child,
+    verb: Option<String>,
     stdout: Option<BufReader<ChildStdout>>,
     output: String,
     _watchdog: Watchdog,
@@ -146,6 +165,7 @@ impl Running {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         Self {
+            verb: verb(&command),
             stdout: child.stdout.take().map(BufReader::new),
             output: String::new(),
             _watchdog: Watchdog::of(&child),
@@ -202,7 +222,10 @@ impl Running {
         }
         let mut output = self.child.wait_with_output().unwrap();
         output.stdout = self.output.into_bytes();
-        Ended(output)
+        Ended {
+            verb: self.verb,
+            output,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `profiler spans` from outside.
 
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -65,7 +65,7 @@ fn an_object_a_call_and_a_summary() {
         &[&HANDLE[..], &["--json", "-n", "1", "--duration", "0.2"]].concat(),
     );
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("spans", stdout(&output));
     let [span, summary] = objects.as_slice() else {
         panic!("{objects:?}")
     };

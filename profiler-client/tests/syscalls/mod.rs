@@ -1,6 +1,6 @@
 //! `profiler syscalls` from outside.
 
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -41,7 +41,7 @@ fn an_object_a_call_and_caller_and_a_summary() {
         &["syscalls", "-p", "7", "handle", "--duration", "0.3", "--json"],
     );
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("syscalls", stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["syscall", "syscall_caller", "summary"]);
     assert_eq!(objects[0]["errors"], json!({"ENOENT": 20}));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -47,7 +47,7 @@ fn an_object_a_bucket_and_a_summary() {
     let fake = Fake::start(Script::default());
     let output = run(&fake, &[&ASKED[..], &["0.3", "--json"]].concat());
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("timeline", stdout(&output));
     let (summary, buckets) = objects.split_last().unwrap();
     assert!(!buckets.is_empty());
     for bucket in buckets {

@@ -1,6 +1,6 @@
 //! `profiler top` and `profiler tui` from outside.
 
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -44,7 +44,7 @@ fn an_object_a_function_and_a_summary() {
         &["top", "-p", "7", "--duration", "0.3", "-n", "2", "--json"],
     );
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("top", stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["function_time", "function_time", "summary"]);
     assert_eq!(

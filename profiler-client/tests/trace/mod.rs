@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 
 use profiler_proto::v1;
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -101,7 +101,7 @@ fn hits_as_json_and_a_summary() {
     let fake = Fake::start(Script::default());
     let output = run(&fake, &[&LINE[..], &["--json", "--duration", "0.3"]].concat());
     assert_status(&output, 0);
-    let all = objects(stdout(&output));
+    let all = objects_of("trace", stdout(&output));
     let (summary, hits) = all.split_last().unwrap();
     assert!(hits.len() >= 4);
     assert_eq!(
@@ -128,7 +128,7 @@ fn hits_as_json_and_a_summary() {
         &fake,
         &["trace", "-p", "7", "handle", "--json", "--duration", "0.1"],
     );
-    let hit = &objects(stdout(&calls))[0];
+    let hit = &objects_of("trace", stdout(&calls))[0];
     assert_eq!(
         (&hit["site"], &hit["file"], &hit["duration_ns"]),
         (&json!("handle<\x1b[31m>"), &Value::Null, &json!(165_000))
@@ -161,7 +161,7 @@ fn a_stack_is_below_its_hit() {
     let calls = [&["trace", "-p", "7", "handle", "--json"][..], &stack].concat();
     let output = run(&fake, &calls);
     assert_status(&output, 0);
-    let all = objects(stdout(&output));
+    let all = objects_of("trace", stdout(&output));
     let frame = |function: &str, line: u32, inlined: bool| {
         json!({"function": function, "file": "/src/server.cc",
         "line": line, "module": "/usr/bin/server", "inlined": inlined})
@@ -201,7 +201,7 @@ fn a_broken_stream_leaves_what_was_shown() {
     });
     let output = run(&fake, &[&LINE[..], &["--json"]].concat());
     assert_status(&output, 1);
-    assert_eq!(objects(stdout(&output)).last().unwrap()["hits"], 4);
+    assert_eq!(objects_of("trace", stdout(&output)).last().unwrap()["hits"], 4);
     assert!(
         stderr(&output).contains("profiler: The daemon is gone"),
         "{}",
@@ -319,7 +319,7 @@ fn calls_are_written_for_perfetto_in_place_of_lines() {
 #[test]
 fn hits_of_lines_are_written_as_instants_beside_json() {
     let (bytes, output) = written("server.cc:13", "hits.trace.json", &["--json"]);
-    let mut hits = objects(stdout(&output));
+    let mut hits = objects_of("trace", stdout(&output));
     hits.retain(|object| object["type"] == "hit");
     let trace: Value = serde_json::from_slice(&bytes).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();

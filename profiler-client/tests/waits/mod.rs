@@ -1,6 +1,6 @@
 //! `profiler waits` from outside.
 
-use profiler_testkit::json::objects;
+use profiler_testkit::json::objects_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -44,7 +44,7 @@ fn an_object_a_node_and_a_summary() {
         &["waits", "-p", "7", "handle", "--duration", "0.3", "--json"],
     );
     assert_status(&output, 0);
-    let objects = objects(stdout(&output));
+    let objects = objects_of("waits", stdout(&output));
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["wait", "wait", "wait", "summary"]);
     assert_eq!(objects[1]["frames"][0]["function"], "leave");

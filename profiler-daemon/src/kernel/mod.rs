@@ -22,6 +22,7 @@
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
 //! | `sampled_events` | the same at events |
+//! | `event_opener` | opens these for threads, on whatever thread |
 //! | `allocations` | who allocates memory |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counters` | counters of threads, by perf events |
@@ -45,6 +46,7 @@ mod counters;
 mod counts;
 mod engine;
 mod error;
+mod event_opener;
 mod events;
 mod gates;
 mod hits;
@@ -80,6 +82,7 @@ pub use counters::{Counter, CountersError, Counting};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;
+pub use event_opener::{EventOpener, OpenedEvents};
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, KernelPlace, LookSpec};
 pub use kernel_symbols::{KernelSymbols, has_function_probes};

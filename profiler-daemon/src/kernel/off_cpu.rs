@@ -143,14 +143,8 @@ impl StillOff {
         Ok(())
     }
 
-    /// The interval so far. `None` where the kernel did not tell that it has ended, as far as the thread's state shows.
+    /// The interval until a time, as the programs keep it.
     pub(super) fn interval(&self, stacks: &mut SharedStacks, now_ns: u64) -> Option<Interval> {
-        let interval = self.so_far(stacks, now_ns)?;
-        let could_run = interval.woken_ns < now_ns;
-        (runs_or_could(interval.tgid, self.tid)? == could_run).then_some(interval)
-    }
-
-    fn so_far(&self, stacks: &mut SharedStacks, now_ns: u64) -> Option<Interval> {
         // In the order of `OffCpu`, whose offsets are asserted.
         let [
             start_ns,
@@ -226,14 +220,6 @@ const _: () = assert!(size_of::<WaitingStack>() == 24);
 #[expect(clippy::cast_possible_truncation, reason = "each is half of it")]
 fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
-}
-
-/// Whether a thread runs, or waits for nothing but a CPU; `None` where it is gone.
-fn runs_or_could(tgid: u32, tid: u32) -> Option<bool> {
-    let stat = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/stat")).ok()?;
-    // The name before it may hold anything.
-    let (_, behind) = stat.rsplit_once(") ")?;
-    Some(behind.starts_with('R'))
 }
 
 /// An interval without its stacks, and what those are named by: where it left, and who made it runnable.
@@ -424,7 +410,7 @@ mod tests {
             words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3, 202, 1],
         };
         let stacks = &mut SharedStacks::default();
-        let mut so_far = |woken_ns, state| of_state(woken_ns, state).so_far(stacks, 500).unwrap();
+        let mut so_far = |woken_ns, state| of_state(woken_ns, state).interval(stacks, 500).unwrap();
         let sleeps = so_far(0, 1);
         let times = (sleeps.start_ns, sleeps.end_ns, sleeps.tgid, sleeps.tid);
         assert_eq!(times, (100, 500, 7, u32::MAX));
@@ -436,7 +422,5 @@ mod tests {
         assert_eq!(parts(so_far(0, state::PREEMPTED)), [(Activity::Runnable, 400)]);
         let woken = parts(so_far(300, 1));
         assert_eq!(woken, [(Activity::Sleeping, 200), (Activity::Runnable, 200)]);
-        // Of a thread that is gone nothing goes on.
-        assert_eq!(of_state(0, 1).interval(stacks, 500), None);
     }
 }

@@ -9,12 +9,16 @@ use std::{
     collections::BTreeMap,
     fmt, io,
     mem::offset_of,
-    os::fd::{AsFd as _, AsRawFd as _, RawFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use aya::{Ebpf, programs::PerfEvent};
 use memmap2::MmapRaw;
+use perf_event::Builder;
 use profiler_aggregate::pace::Pace;
 use profiler_common::{
     event::{BLOCK_BYTES, BLOCK_LATENCY, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
@@ -23,8 +27,9 @@ use profiler_common::{
 
 use super::{
     Engine, KernelError,
-    counters::{Counter, is_absent, threads, tracepoint_number},
+    counters::{Counter, is_absent, tracepoint_number},
     counts::{map, word},
+    event_opener::{EventOpener, OpenedEvents},
     tracepoints::Place,
 };
 
@@ -94,11 +99,8 @@ const OF_TRACEPOINTS: [OfTracepoint; 3] = [
     },
 ];
 
-/// Threads of a process that are looked at anew until none has come meanwhile.
-const MAX_LOOKS: usize = 5;
-
 /// Threads of an event, at most: a descriptor each.
-const MAX_THREADS: usize = 8192;
+pub(super) const MAX_THREADS: usize = 8192;
 
 /// An event that stacks are taken at, and how often.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -220,8 +222,7 @@ impl Event {
             return Some(format!("it needs the tracepoint {category}:{name}: {error}"));
         }
         let opened = self
-            .counter()
-            .sampling(self.pace)
+            .sampling()
             .and_then(|mut builder| builder.observe_self().build());
         let error = opened.err()?;
         Some(if is_absent(&error) {
@@ -235,6 +236,11 @@ impl Event {
     #[must_use]
     pub fn is_of_hardware(self) -> bool {
         self.counter().is_of_hardware()
+    }
+
+    /// An event of a thread and those that it begins, switched off, at which stacks can be taken.
+    pub(super) fn sampling(self) -> io::Result<Builder<'static>> {
+        self.counter().sampling(self.pace)
     }
 
     fn counter(self) -> Counter {
@@ -321,7 +327,7 @@ pub struct SampledEvent {
     event: Event,
     /// By process, an event for each thread. Before the number: no program runs any more when that is another's.
     threads: BTreeMap<u32, Vec<perf_event::Counter>>,
-    program: RawFd,
+    program: Arc<OwnedFd>,
     number: Number,
 }
 
@@ -404,62 +410,37 @@ impl SampledEvent {
         self.number.number + 1
     }
 
-    /// Takes stacks of these processes too; of those that are known already nothing changes.
-    ///
-    /// # Errors
-    /// Where the kernel refuses, or there are too many threads; then nothing has changed.
-    pub fn add(&mut self, pids: &[u32]) -> Result<(), EventError> {
-        for pid in pids {
-            if !self.threads.contains_key(pid) {
-                let mut opened = self.open(*pid)?;
-                for thread in &mut opened {
-                    // Its thread may have ended.
-                    let _ = thread.enable();
-                }
-                self.threads.insert(*pid, opened);
-            }
-        }
-        Ok(())
+    /// What opens it for those of these processes that it is not open for; `None` where it is for all.
+    #[must_use]
+    pub fn opener(&self, pids: &[u32]) -> Option<EventOpener> {
+        let new = pids.iter().copied().filter(|pid| !self.threads.contains_key(pid));
+        let new: Vec<u32> = new.collect();
+        (!new.is_empty()).then(|| EventOpener {
+            event: self.event,
+            id: self.id(),
+            program: Arc::clone(&self.program),
+            pids: new.into_iter(),
+            opened: self.threads.values().map(Vec::len).sum(),
+        })
     }
 
-    /// The events of a process's threads, switched off. A thread inherits that of the one that begins it; one that began
-    /// before its parent had one is found at another look.
-    fn open(&self, pid: u32) -> Result<Vec<perf_event::Counter>, EventError> {
-        let mut tids = threads(pid);
-        for _ in 1..MAX_LOOKS {
-            let opened = self.open_threads(&tids)?;
-            let now = threads(pid);
-            if now.iter().all(|tid| tids.contains(tid)) {
-                return Ok(opened);
-            }
-            tids = now;
-        }
-        self.open_threads(&tids)
+    /// Whether this was opened for it: another event may have its number by now.
+    #[must_use]
+    pub fn is_of(&self, opened: &OpenedEvents) -> bool {
+        (opened.event, opened.id) == (self.event, self.id())
     }
 
-    fn open_threads(&self, tids: &[u32]) -> Result<Vec<perf_event::Counter>, EventError> {
-        let all = self.threads.values().map(Vec::len).sum::<usize>() + tids.len();
-        if all > MAX_THREADS {
-            return Err(EventError::TooManyThreads(all));
+    /// Takes stacks of a process from now on, by what was opened for it, unless it is known already.
+    pub fn take(&mut self, opened: OpenedEvents) {
+        let OpenedEvents { pid, mut threads, .. } = opened;
+        if self.threads.contains_key(&pid) {
+            return;
         }
-        let event = self.event;
-        let refused = |tid, source| EventError::Refused { event, tid, source };
-        let sampling = event.counter().sampling(event.pace);
-        let mut builder = sampling.map_err(|source| refused(0, source))?;
-        let mut opened = Vec::with_capacity(tids.len());
-        for tid in tids {
-            let Ok(pid) = i32::try_from(*tid) else { continue };
-            let thread = builder.observe_pid(pid).build().and_then(|mut thread| {
-                thread.set_bpf(self.program)?;
-                Ok(thread)
-            });
-            match thread {
-                Ok(thread) => opened.push(thread),
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(error) => return Err(refused(*tid, error)),
-            }
+        for thread in &mut threads {
+            // Its thread may have ended.
+            let _ = thread.enable();
         }
-        Ok(opened)
+        self.threads.insert(pid, threads);
     }
 
     /// Takes no stacks any more; what was counted stays.
@@ -467,9 +448,9 @@ impl SampledEvent {
         self.threads.values_mut().flatten().for_each(disable);
     }
 
-    /// Takes no stacks of this process any more; what was counted stays.
+    /// Takes no stacks of this process any more, be it that it is being opened for it; what was counted stays.
     pub fn lose(&mut self, pid: u32) {
-        self.threads.get_mut(&pid).into_iter().flatten().for_each(disable);
+        self.threads.entry(pid).or_default().iter_mut().for_each(disable);
     }
 
     /// What the kernel has counted for its threads, ended ones too.
@@ -513,7 +494,7 @@ impl Engine {
         Ok(SampledEvent {
             event,
             threads: BTreeMap::new(),
-            program: program(&mut self.ebpf, name)?,
+            program: Arc::new(program(&mut self.ebpf, name)?),
             number,
         })
     }
@@ -552,7 +533,7 @@ impl Engine {
 }
 
 /// A program, loaded when first needed. It stays loaded as long as the engine.
-fn program(ebpf: &mut Ebpf, name: &'static str) -> Result<RawFd, KernelError> {
+fn program(ebpf: &mut Ebpf, name: &'static str) -> Result<OwnedFd, KernelError> {
     let program: &mut PerfEvent = ebpf
         .program_mut(name)
         .ok_or(KernelError::Missing(name))?
@@ -560,7 +541,8 @@ fn program(ebpf: &mut Ebpf, name: &'static str) -> Result<RawFd, KernelError> {
     if program.fd().is_err() {
         program.load()?;
     }
-    Ok(program.fd()?.as_fd().as_raw_fd())
+    let descriptor = program.fd()?.as_fd().try_clone_to_owned();
+    descriptor.map_err(|error| KernelError::system("a descriptor of a program", error))
 }
 
 #[cfg(test)]

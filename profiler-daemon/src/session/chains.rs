@@ -13,7 +13,7 @@ use profiler_symbolize::{FrameId, Word};
 
 use super::{
     symbols::NamedWait,
-    waits::{Pids, of_target, off_the_cpu},
+    waits::{Pids, of_target},
 };
 use crate::kernel::Activity;
 
@@ -48,11 +48,15 @@ struct Last {
 }
 
 impl Chains {
-    /// Begins, once intervals of these processes are recorded; goes on if it has begun.
-    pub fn begin(&mut self, pids: &[u32]) {
-        if self.pids.is_empty() {
-            let off_at_first: HashSet<_> = pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect();
-            self.waits = Waits::new(off_at_first);
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        !self.pids.is_empty()
+    }
+
+    /// Begins, once intervals of these processes are recorded and it is known who was off the CPU; goes on if it has begun.
+    pub fn begin(&mut self, pids: &[u32], off_at_first: &HashSet<ThreadId>) {
+        if !self.has_begun() {
+            self.waits = Waits::new(off_at_first.clone());
             self.pids = pids.iter().copied().collect();
         }
     }
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn a_wait_is_drawn_with_the_chain_of_its_cause() {
         let mut chains = Chains::default();
-        chains.begin(&[MAIN]);
+        chains.begin(&[MAIN], &HashSet::new());
         // The second thread waits for a disk, then ends the wait of the first.
         chains.take(&wait(2, 20, [10, 40, 45], Waker::Interrupt(FrameId(99))));
         let mut of_lock = wait(1, 10, [0, 50, 60], woken_by(2, 21));
@@ -314,7 +318,7 @@ mod tests {
     #[test]
     fn the_parts_of_a_long_queue_are_bounded_and_add_up() {
         let mut chains = Chains::default();
-        chains.begin(&[MAIN]);
+        chains.begin(&[MAIN], &HashSet::new());
         for number in 0..200 {
             let times = [number * 10, number * 10 + 5 + number % 5, number * 10 + 10];
             let function = 20 + u32::try_from(number).unwrap();

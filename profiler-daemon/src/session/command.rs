@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use profiler_debug_files::{Reader, SideLoaded};
+use profiler_debug_files::{Reader, Rights, SideLoaded};
 use profiler_scope::{Scope, expression::Expression};
 use profiler_target::Process;
 use tokio::sync::oneshot;
@@ -55,6 +55,18 @@ impl Caller {
     #[must_use]
     pub fn may_use_of(self, owner: Self) -> bool {
         self.is_root() || self.uid == owner.uid
+    }
+
+    /// The rights with which files are read for it: its user's, with the supplementary groups of others, be they a process's.
+    #[must_use]
+    pub fn rights(self, groups_of: Rights) -> Rights {
+        groups_of.with_user(self.uid, self.gid)
+    }
+
+    /// Who reads files for it by no supplementary groups; for root that is the daemon itself.
+    #[must_use]
+    pub fn reader(self) -> Reader {
+        Reader::process(self.rights(Rights::nobody()))
     }
 }
 
@@ -516,6 +528,7 @@ impl Handle {
             budget,
             returns: Arc::default(),
             codes: Arc::default(),
+            leaves: self.leaves.clone(),
         };
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),

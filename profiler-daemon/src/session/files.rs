@@ -134,7 +134,7 @@ pub fn read_process(
     let (rights, reader) = if caller.is_root() {
         (rights, Reader::OWN)
     } else {
-        let rights = rights.with_user(caller.uid, caller.gid);
+        let rights = caller.rights(rights);
         (rights.clone(), Reader::process(rights))
     };
     let mappings = read_of_process(pid, move || executable_mappings(pid));

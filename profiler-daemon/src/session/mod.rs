@@ -60,6 +60,7 @@
 //! | `calibrate` | the probes' own share of a duration |
 //! | `sampling` | what became of the samples on their way |
 //! | `sampled_events` | events that stacks are taken at |
+//! | `off_at_first` | who is off the CPU when waits begin to be recorded |
 //! | `picture` | what a view shows |
 //! | `cost` | what the daemon costs |
 
@@ -97,6 +98,7 @@ mod looks;
 mod measure;
 mod memory;
 mod name;
+mod off_at_first;
 mod outlet;
 mod outlines;
 mod owner;

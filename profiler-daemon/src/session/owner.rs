@@ -489,8 +489,10 @@ impl Owner {
             (Ok(()), Some(running)) => {
                 let ready = Box::new(move || answer(reply, Ok(())));
                 let open = running.symbols.meeting(pids.clone(), ready);
-                running.opening.push(Opening::new(pids, until_ns, open));
-                running.open(now_ns);
+                running
+                    .opening
+                    .push(Opening::new(pids, until_ns, move |_| open()));
+                running.open(&mut self.sessions, now_ns);
             }
             (settled, _) => answer(reply, settled),
         }
@@ -557,7 +559,7 @@ impl Owner {
         if let Some(running) = self.running.take() {
             for opening in running.opening {
                 // They still get the last picture.
-                (opening.open)();
+                (opening.open)(None);
             }
             memory::give_back_soon();
         }

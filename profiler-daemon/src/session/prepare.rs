@@ -43,7 +43,6 @@ use super::{
     refusal::{scope_refusal, target_refusal},
 };
 use crate::kernel::{Ability, Expected, LookSpec, ProbeSpec, missing_capabilities};
-use profiler_debug_files::{Reader, Rights};
 use profiler_plan::values::Refusal;
 use profiler_scope::{self as scope, Scope, Step};
 use profiler_target::{self as target, Process, Resolved, Standing, mapped_code_bytes};
@@ -375,11 +374,7 @@ fn pids(caller: Caller, target: &TargetSpec, library: &Library) -> Result<Vec<u3
             let admitted = |pid| pid != std::process::id() && may_look(caller, pid);
             let lines = |processes: &[_]| library.command_lines().of(caller, processes);
             // Folders that are closed to the caller do not say what is in them.
-            let reader = if caller.is_root() {
-                Reader::OWN
-            } else {
-                Reader::process(Rights::of_user(caller.uid, caller.gid))
-            };
+            let reader = caller.reader();
             let resolve = |path: &Path| reader.run(|| Resolved::of(path)).ok();
             let mut pids = target::find_executable(Path::new(name), resolve, admitted, lines)
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;

@@ -1,7 +1,13 @@
 //! The state while there are sessions: the loaded programs, and the records that they write.
 
-use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap},
+    iter,
+    sync::Arc,
+};
 
+use profiler_aggregate::ThreadId;
 use profiler_common::record::SampleHeader;
 use profiler_symbolize::FrameTable;
 
@@ -17,6 +23,7 @@ use super::{
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
     prepare::Prepared,
+    records::OffAtFirst,
     split_off,
     state::{ProbeCosts, Session},
     symbols::{Dropped, Symbols, Wanted},
@@ -26,7 +33,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Detached, Engine, KernelError, OpenSystemCall, Record, StillOff},
+    kernel::{Detached, Engine, Interval, KernelError, OpenSystemCall, Record, StillOff},
 };
 
 /// Longest wait for unwind tables before stacks are taken.
@@ -120,7 +127,8 @@ pub struct Leaver {
     answer: Box<dyn FnOnce() + Send>,
 }
 
-/// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
+/// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made, or the events opened that
+/// they are taken at, or it is looked who is off the CPU.
 pub struct Opening {
     /// Those that it may still wait for.
     pub pids: Vec<u32>,
@@ -128,13 +136,17 @@ pub struct Opening {
     pub until_ns: u64,
     /// The session that it is a stream of; `None` of a session that is being made.
     pub stream_of: Option<SessionName>,
-    /// Opens it.
-    pub open: Box<dyn FnOnce() + Send>,
+    /// Opens it, unless something is why it cannot be.
+    pub open: Box<dyn FnOnce(Option<SessionError>) + Send>,
 }
 
 impl Opening {
     /// A session that is opened by an answer.
-    pub fn new(pids: Vec<u32>, until_ns: u64, open: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(
+        pids: Vec<u32>,
+        until_ns: u64,
+        open: impl FnOnce(Option<SessionError>) + Send + 'static,
+    ) -> Self {
         Self {
             pids,
             until_ns,
@@ -165,16 +177,20 @@ impl Running {
     }
 
     /// Answers those whose targets are sampled by now, or who have waited long enough.
-    pub fn open(&mut self, now_ns: u64) {
+    pub fn open(&mut self, sessions: &mut BTreeMap<SessionName, Session>, now_ns: u64) {
+        sessions.values_mut().for_each(Session::take_begun);
         let following = &self.following;
         let is_open = |opening: &mut Opening| {
             // Those whose tables are there are not asked about again.
             while opening.pids.pop_if(|pid| !following.is_awaited(*pid)).is_some() {}
-            opening.until_ns <= now_ns || opening.pids.is_empty()
+            let session = opening.stream_of.as_ref().and_then(|name| sessions.get(name));
+            let is_ready = opening.pids.is_empty() && !session.is_some_and(Session::is_beginning);
+            opening.until_ns <= now_ns || is_ready
         };
         let opened: Vec<Opening> = self.opening.extract_if(.., is_open).collect();
-        for opening in opened {
-            (opening.open)();
+        for Opening { stream_of, open, .. } in opened {
+            let session = stream_of.and_then(|name| sessions.get_mut(&name));
+            open(session.and_then(Session::take_refused_event));
         }
         let ticks = self.opening.iter().map(|opening| opening.tick_ns(now_ns));
         if let Some(tick_ns) = ticks.min() {
@@ -439,13 +455,25 @@ impl Running {
         }
     }
 
-    /// Hands over what some processes' threads still did off the CPU.
-    pub fn send_still_off(&mut self, still_off: &[StillOff], pids: &[u32], now_ns: u64) {
+    /// Hands over what some processes' threads still did off the CPU, as far as these were off it by another account.
+    pub fn send_still_off(
+        &mut self,
+        still_off: &[StillOff],
+        off: Option<&OffAtFirst>,
+        pids: &[u32],
+        now_ns: u64,
+    ) {
+        let is_as_told = |interval: &Interval| {
+            let Interval { tgid, tid, .. } = *interval;
+            let could_run = interval.woken_ns < now_ns;
+            // Else its return was not seen.
+            off.is_none_or(|off| off.threads.contains(&ThreadId { tgid, tid }) != could_run)
+        };
         let engine = &mut self.engine;
         let intervals = still_off
             .iter()
             .filter_map(|thread| engine.interval_of(thread, now_ns));
-        let own = intervals.filter(|interval| pids.contains(&interval.tgid));
+        let own = intervals.filter(|interval| pids.contains(&interval.tgid) && is_as_told(interval));
         let records: Vec<Record> = own.map(Record::OffCpu).collect();
         for batch in batches(records) {
             self.symbols.send(batch, self.wanted, now_ns);

@@ -2,7 +2,11 @@
 //!
 //! See `docs/internals/events.md` for how stacks are taken at events.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::mpsc::{self, Receiver, Sender, TryRecvError},
+};
 
 use super::{
     command::Caller,
@@ -10,20 +14,45 @@ use super::{
     picture::FlameTimes,
     quotas::admit_events,
     refusal::kernel_refusal,
+    timeline::{Leaves, start_thread},
 };
-use crate::kernel::{Engine, Event, EventCounts, EventError, SampledEvent};
+use crate::kernel::{Engine, Event, EventCounts, EventError, EventOpener, OpenedEvents, SampledEvent};
 
-/// Those that are sampled.
-#[derive(Default)]
+/// Those that are sampled. They are opened on a thread of the session's, as the kernel may let nobody do so for a while.
 pub struct SampledEvents {
+    /// Leave for that thread.
+    leaves: Leaves,
+    owner: Caller,
     sampled: Vec<SampledEvent>,
+    /// What the thread opens, while there is one.
+    opening: Option<Receiver<Opened>>,
+    /// Processes that it opens them for next.
+    next: Vec<u32>,
     refused: Option<SessionError>,
 }
 
+/// What was opened for a process, or why that failed.
+type Opened = Result<OpenedEvents, EventError>;
+
 impl SampledEvents {
+    /// None yet, of a session of this owner's.
+    pub fn new(leaves: Leaves, owner: Caller) -> Self {
+        Self {
+            leaves,
+            owner,
+            sampled: Vec::new(),
+            opening: None,
+            next: Vec::new(),
+            refused: None,
+        }
+    }
+
     /// Takes no more stacks at others than these.
     pub fn keep(&mut self, watched: &BTreeSet<Event>) {
         self.sampled.retain(|sampled| watched.contains(&sampled.event()));
+        if self.sampled.is_empty() {
+            self.open_no_more();
+        }
     }
 
     /// Has room for stacks at these events for who asks for them, before any are taken: whoever waits for that learns that there is none.
@@ -33,7 +62,6 @@ impl SampledEvents {
     pub fn reserve(
         &mut self,
         engine: &mut Engine,
-        caller: Caller,
         wanted: impl IntoIterator<Item = Event>,
     ) -> Result<(), SessionError> {
         // Those of tracepoints are taken of all that is sampled.
@@ -41,30 +69,23 @@ impl SampledEvents {
         let new: BTreeSet<Event> = by_threads
             .filter(|event| !self.sampled.iter().any(|sampled| sampled.event() == *event))
             .collect();
-        admit_events(caller, &engine.event_holders(), new.len())?;
+        admit_events(self.owner, &engine.event_holders(), new.len())?;
         let reserved: Result<Vec<SampledEvent>, EventError> = new
             .into_iter()
-            .map(|event| engine.sample_event(event, caller.uid))
+            .map(|event| engine.sample_event(event, self.owner.uid))
             .collect();
         self.sampled.extend(reserved.map_err(|error| refused(&error))?);
         Ok(())
     }
 
-    /// Takes stacks of these processes at all of these, unless that is refused.
-    pub fn take(&mut self, engine: &mut Engine, caller: Caller, watched: &BTreeSet<Event>, pids: &[u32]) {
+    /// Takes stacks of these processes at all of these once that is [opened](Self::take_opened), unless it is refused.
+    pub fn take(&mut self, engine: &mut Engine, watched: &BTreeSet<Event>, pids: &[u32]) {
         if pids.is_empty() {
             return;
         }
-        let taken = self.reserve(engine, caller, watched.iter().copied());
-        let taken = taken.and_then(|()| {
-            let mut sampled = self.sampled.iter_mut();
-            let added = sampled.try_for_each(|sampled| sampled.add(pids));
-            added.map_err(|error| refused(&error))
-        });
-        if let Err(error) = taken {
-            tracing::warn!(%error, "no stacks are taken at an event");
-            self.refused = Some(error);
-        }
+        let reserved = self.reserve(engine, watched.iter().copied());
+        self.note(reserved);
+        self.open(pids.to_vec());
     }
 
     /// Why that was refused, since this was last asked.
@@ -72,8 +93,78 @@ impl SampledEvents {
         self.refused.take()
     }
 
+    fn note(&mut self, done: Result<(), SessionError>) {
+        if let Err(error) = done {
+            tracing::warn!(%error, "no stacks are taken at an event");
+            self.refused = Some(error);
+        }
+    }
+
+    /// Has all opened for those of these processes that they are not open for, behind what is being opened.
+    fn open(&mut self, pids: Vec<u32>) {
+        if self.opening.is_some() {
+            self.next = pids;
+            return;
+        }
+        let openers = self.sampled.iter().filter_map(|sampled| sampled.opener(&pids));
+        let openers: Vec<EventOpener> = openers.collect();
+        if openers.is_empty() {
+            return;
+        }
+        let started = self.start(openers);
+        self.note(started);
+    }
+
+    fn start(&mut self, openers: Vec<EventOpener>) -> Result<(), SessionError> {
+        let leave = self.leaves.take(self.owner)?;
+        let (tell, opened) = mpsc::channel();
+        start_thread("events", move || {
+            open_all(openers, &tell);
+            drop(leave);
+        })?;
+        self.opening = Some(opened);
+        Ok(())
+    }
+
+    /// Whether some are still being opened.
+    pub fn is_opening(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Takes stacks from now on where that was opened by now, of processes that are still the session's.
+    pub fn take_opened(&mut self, is_own: impl Fn(u32) -> bool) {
+        let Some(opening) = self.opening.take() else {
+            return;
+        };
+        loop {
+            match opening.try_recv() {
+                Ok(Ok(opened)) => {
+                    let sampled = self.sampled.iter_mut().find(|sampled| sampled.is_of(&opened));
+                    if let Some(sampled) = sampled.filter(|_| is_own(opened.pid())) {
+                        sampled.take(opened);
+                    }
+                }
+                Ok(Err(error)) => self.note(Err(refused(&error))),
+                Err(TryRecvError::Empty) => {
+                    self.opening = Some(opening);
+                    return;
+                }
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+        let next = mem::take(&mut self.next);
+        self.open(next);
+    }
+
+    /// Takes nothing of what is being opened.
+    fn open_no_more(&mut self) {
+        self.opening = None;
+        self.next.clear();
+    }
+
     /// Takes no more stacks; what was counted stays.
     pub fn stop(&mut self) {
+        self.open_no_more();
         self.sampled.iter_mut().for_each(SampledEvent::stop);
     }
 
@@ -96,6 +187,16 @@ impl SampledEvents {
         let is_drawn = |sampled: &&SampledEvent| times.event() == Some(sampled.event());
         let sampled = self.sampled.iter().find(is_drawn);
         sampled.map_or_else(EventCounts::default, |sampled| engine.event_counts(sampled))
+    }
+}
+
+/// Opens events until one is refused, or nobody wants them any more.
+fn open_all(openers: Vec<EventOpener>, tell: &Sender<Opened>) {
+    for opened in openers.into_iter().flatten() {
+        let is_last = opened.is_err();
+        if tell.send(opened).is_err() || is_last {
+            return;
+        }
     }
 }
 

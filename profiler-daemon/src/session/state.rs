@@ -51,6 +51,7 @@ use super::{
     flame::Flame,
     late_code::ReturnProbes,
     name::SessionName,
+    off_at_first::OffLook,
     picture::{Cost, ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
@@ -64,7 +65,7 @@ use super::{
     steps::Steps,
     symbols::Dropped,
     system_calls::WatchedCalls,
-    timeline::Timeline,
+    timeline::{Leaves, Timeline},
     trace::Trace,
     waits::WatchedWaits,
 };
@@ -152,6 +153,8 @@ pub struct Session {
     samples_until_ns: u64,
     /// Who watches it.
     streams: OpenStreams,
+    /// Who is off the CPU, while that is looked at.
+    off_look: OffLook,
     /// What is drawn on waits, while there are flame graphs with that.
     chains: Option<Chains>,
     /// Who its threads wait for, while that is watched.
@@ -184,6 +187,8 @@ pub struct Terms {
     pub returns: Arc<ReturnProbes>,
     /// Told of the code of its probes.
     pub codes: Arc<ProbedCodes>,
+    /// Leave for threads that wait for its target's kernel.
+    pub leaves: Leaves,
 }
 
 impl Session {
@@ -243,7 +248,8 @@ impl Session {
             budget: terms.budget.map(Budget::new),
             cpu_time: CpuTime::default(),
             flames: BTreeMap::new(),
-            events: SampledEvents::default(),
+            events: SampledEvents::new(terms.leaves.clone(), terms.owner),
+            off_look: OffLook::new(terms.leaves, terms.owner),
             lost_before: SpanLosses::now(engine),
             not_admitted: 0,
             no_unwind_table: 0,

@@ -22,7 +22,10 @@ use profiler_aggregate::{
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
-pub use self::{leave::Leaves, share::Shares};
+pub use self::{
+    leave::{Leaves, start as start_thread},
+    share::Shares,
+};
 use self::{
     leave::{Descriptors, Leave},
     meeting::{Ask, Meeting, Met},

@@ -1,6 +1,6 @@
 //! Who the threads of a session wait for, while somebody watches it.
 
-use std::{collections::HashSet, fs, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use profiler_aggregate::{
     ThreadId,
@@ -14,6 +14,7 @@ use super::{
     ending::Ending,
     flame::Moment,
     picture::{Cost, FlameTimes, Losses},
+    records::OffAtFirst,
     sampling::Sampling,
     symbols::NamedWait,
 };
@@ -58,6 +59,8 @@ pub struct WatchedWaits {
     inside: Option<Level>,
     /// Since when they are recorded; `None` until they are.
     since_ns: Option<u64>,
+    /// Waits that began before came too early to be taken.
+    missed_until_ns: u64,
     pids: Pids,
     before: Sampling,
 }
@@ -69,17 +72,23 @@ impl WatchedWaits {
             waits: Waits::default(),
             inside,
             since_ns: None,
+            missed_until_ns: 0,
             pids: Pids::new(),
             before,
         }
     }
 
-    /// Begins, once intervals of these processes are recorded; goes on if it has begun.
-    pub fn begin(&mut self, pids: &[u32], clock_ns: impl FnOnce() -> u64) {
-        if self.since_ns.is_none() {
-            self.waits = Waits::new(pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect());
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.since_ns.is_some()
+    }
+
+    /// Begins, once intervals of these processes are recorded and it is known who was off the CPU; goes on if it has begun.
+    pub fn begin(&mut self, pids: &[u32], off: &OffAtFirst) {
+        if !self.has_begun() {
+            self.waits = Waits::new(off.threads.clone());
             self.pids = pids.iter().copied().collect();
-            self.since_ns = Some(clock_ns());
+            self.since_ns = Some(off.since_ns.max(self.missed_until_ns));
         }
     }
 
@@ -94,6 +103,7 @@ impl WatchedWaits {
             waits: Waits::new(off_at_first),
             inside,
             since_ns: Some(since_ns),
+            missed_until_ns: 0,
             pids,
             before: Sampling::default(),
         }
@@ -123,7 +133,10 @@ impl WatchedWaits {
 
     /// Takes a wait in some spans, which is shown where it ended by a time.
     pub fn take_of(&mut self, wait: &Wait, spans: &[SpanRef], until_ns: u64) {
-        let Some(since_ns) = self.since_ns else { return };
+        let Some(since_ns) = self.since_ns else {
+            self.missed_until_ns = self.missed_until_ns.max(wait.times[0].saturating_add(1));
+            return;
+        };
         if !self.pids.contains(&wait.thread.tgid) {
             return;
         }
@@ -155,19 +168,4 @@ impl WatchedWaits {
             ended: moment.ended.cloned(),
         }
     }
-}
-
-/// Threads of a process that do not run, nor could.
-pub fn off_the_cpu(pid: u32) -> HashSet<ThreadId> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return HashSet::new();
-    };
-    let thread = |entry: fs::DirEntry| {
-        let tid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name before it may hold anything.
-        let (_, behind) = stat.rsplit_once(") ")?;
-        (!behind.starts_with('R')).then_some(ThreadId { tgid: pid, tid })
-    };
-    threads.flatten().filter_map(thread).collect()
 }

@@ -26,6 +26,7 @@ mod gate;
 mod gone;
 mod goroutines;
 mod harm;
+mod held_up;
 mod hit_stacks;
 mod hits;
 mod inlined;

@@ -24,16 +24,10 @@ use crate::session::{
 impl Owner {
     /// Lets the programs look at no other processes than somebody does.
     pub(super) fn settle_admissions(&mut self) {
+        let mut wanted: HashSet<u32> = self.at_targets().flat_map(Session::pids).collect();
         let Some(running) = &mut self.running else { return };
         running.admissions.end_counts(&mut running.engine, monotonic_ns());
-        let measured = running.measuring.iter().flat_map(Measuring::pids);
-        let wanted: HashSet<u32> = self
-            .sessions
-            .values()
-            .chain(self.detaching.iter().map(Detaching::session))
-            .flat_map(Session::pids)
-            .chain(measured)
-            .collect();
+        wanted.extend(running.measuring.iter().flat_map(Measuring::pids));
         running
             .admissions
             .keep(&mut running.engine, |pid| wanted.contains(&pid), monotonic_ns());
@@ -141,9 +135,7 @@ impl Owner {
     /// Whether probes are being taken off a process for somebody who may not look at it as it is now: until they are off, nobody looks at
     /// it, as programs know one answer for all.
     fn is_still_probed(&self, state: &ProcessState) -> bool {
-        let detaching = self.detaching.iter().map(Detaching::session);
-        let mut sessions = self.sessions.values().chain(detaching);
-        sessions.any(|session| {
+        self.at_targets().any(|session| {
             session.may_run_on(state.tgid)
                 && authorize(session.owner(), state.tgid, &Standing::from(state)).is_err()
         })

@@ -14,13 +14,25 @@ use super::{Owner, Steps};
 use crate::{
     kernel::{AttachKind, OffCpu, StillOff},
     session::{
-        admissions::by_process, command::Reply, cost::monotonic_ns, ending::Ending, memory,
-        name::SessionName, running::Running, state::Session, symbols::NamedBatch,
+        admissions::by_process,
+        command::Reply,
+        cost::monotonic_ns,
+        ending::Ending,
+        memory,
+        name::SessionName,
+        off_at_first::{Needs, OffLook},
+        records::OffAtFirst,
+        running::Running,
+        state::Session,
+        symbols::NamedBatch,
     },
 };
 
 /// Longest time that a session waits for the names of what it has recorded; what is not named by then is shown as lost.
 const MAX_WAIT_NS: u64 = 15_000_000_000;
+
+/// Longest time that a session waits until it is known which of its threads are off the CPU; then what the programs say counts alone.
+const MAX_LOOK_NS: u64 = 1_000_000_000;
 
 /// What is named is given to sessions for so long at once.
 const HANDED_OVER_NS: u64 = 10_000_000;
@@ -35,6 +47,10 @@ pub struct Detaching {
     is_one: bool,
     /// What its threads did off the CPU when it ended.
     still_off: Vec<StillOff>,
+    /// The look which of them are, if it is needed.
+    off_look: OffLook,
+    /// What it has found.
+    off: Option<OffAtFirst>,
     /// Who waits for its end, if somebody does.
     reply: Option<Reply<()>>,
 }
@@ -70,6 +86,21 @@ impl Detaching {
     /// The session, whose probes may still count.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Takes what the look has found.
+    fn take_look(&mut self) {
+        if let Some(off) = self.off_look.take() {
+            self.off = Some(off);
+        } else if self.off_look.is_looking() && monotonic_ns() >= self.since_ns + MAX_LOOK_NS {
+            tracing::warn!(session = %self.session.name, "it is not known yet who is off the CPU: not waited for");
+            self.off_look.stop();
+        }
+    }
+
+    /// Whether its probes are off the target, and nothing else is waited for.
+    fn is_settled(&self) -> bool {
+        !self.off_look.is_looking() && self.session.is_settled()
     }
 }
 
@@ -136,8 +167,16 @@ impl Owner {
         // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run. Of many, as perf
         // events are, each counts until its turn to be closed comes.
         let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
+        let mut off_look = session.another_off_look();
+        let needs = Needs {
+            waits: !still_off.is_empty(),
+            ..Needs::default()
+        };
+        off_look.begin(session.pids(), needs);
         self.detaching.push(Detaching {
             session,
+            off_look,
+            off: None,
             ending: ending.clone(),
             since_ns,
             is_one,
@@ -152,8 +191,8 @@ impl Owner {
     pub(super) fn go_on(&mut self) {
         self.attach_again();
         // One at a time: others ask in between.
-        let is_settled = |detaching: &Detaching| detaching.session.is_settled();
-        if let Some(at) = self.detaching.iter().position(is_settled) {
+        self.detaching.iter_mut().for_each(Detaching::take_look);
+        if let Some(at) = self.detaching.iter().position(Detaching::is_settled) {
             let detaching = self.detaching.remove(at);
             self.take_last(detaching);
             // Tables for its stacks were needed until now.
@@ -182,13 +221,16 @@ impl Owner {
         !self.detaching.is_empty() || !self.over.is_empty() || running.is_some_and(Running::has_leavers)
     }
 
+    /// Sessions whose probes may be on their targets: all, and those that have ended and whose probes are being taken off.
+    pub(super) fn at_targets(&self) -> impl Iterator<Item = &Session> {
+        let detaching = self.detaching.iter().map(Detaching::session);
+        self.sessions.values().chain(detaching)
+    }
+
     /// Whether a session that is ending can go on at once.
     pub(super) fn can_go_on(&self) -> bool {
         let now_ns = monotonic_ns();
-        self.detaching
-            .iter()
-            .any(|detaching| detaching.session.is_settled())
-            || self.over.iter().any(|over| over.is_named(now_ns))
+        self.detaching.iter().any(Detaching::is_settled) || self.over.iter().any(|over| over.is_named(now_ns))
     }
 
     /// Whether [`Self::go_on`] has something to go on with.
@@ -204,7 +246,9 @@ impl Owner {
             since_ns,
             is_one,
             still_off,
+            off,
             reply,
+            ..
         } = detaching;
         let now_ns = if is_one {
             since_ns.saturating_add(session.delay_ns())
@@ -226,7 +270,7 @@ impl Owner {
         };
         running.drain_all(now_ns);
         let before = running.symbols.under_way();
-        running.send_still_off(&still_off, &session.pids(), since_ns);
+        running.send_still_off(&still_off, off.as_ref(), &session.pids(), since_ns);
         let awaited = running.symbols.under_way();
         let states = running.engine.look_at(&session.asked_about());
         session.lose_closed(states.map(by_process));
@@ -246,14 +290,11 @@ impl Owner {
 
     /// Has records kept of what sessions look at: of all, of those whose probes are being taken off, and of these.
     pub(super) fn want_records(&mut self, beside: &[&Session]) {
-        let Some(running) = &mut self.running else { return };
-        let detaching = self.detaching.iter().map(Detaching::session);
-        let sessions = self
-            .sessions
-            .values()
-            .chain(detaching)
-            .chain(beside.iter().copied());
-        running.wanted = sessions.map(Session::wanted).collect();
+        let sessions = self.at_targets().chain(beside.iter().copied());
+        let wanted = sessions.map(Session::wanted).collect();
+        if let Some(running) = &mut self.running {
+            running.wanted = wanted;
+        }
     }
 
     /// Waits for the names of what ended sessions have recorded.
@@ -302,6 +343,8 @@ impl Owner {
         running.frames = batch.frames.clone();
         let detaching = self.detaching.iter_mut().map(|detaching| &mut detaching.session);
         for session in self.sessions.values_mut().chain(detaching) {
+            // Before the first waits after that.
+            session.take_off_at_first();
             session.take(batch);
         }
         for over in self.over.iter_mut().filter(|over| over.awaited > 0) {
@@ -378,7 +421,8 @@ impl Owner {
         for detaching in &self.detaching {
             detaching.session.wait_until_settled();
         }
-        while let Some(detaching) = self.detaching.pop() {
+        while let Some(mut detaching) = self.detaching.pop() {
+            detaching.take_look();
             self.take_last(detaching);
         }
         self.wait_for_names(monotonic_ns() + MAX_WAIT_NS);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use super::{Owner, READ_NS, Steps, over::Detaching};
+use super::{Owner, READ_NS, Steps};
 use crate::{
     kernel::{OffCpu, Times},
     session::{
@@ -40,6 +40,8 @@ impl Owner {
 
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
     pub(super) fn settle_sampler(&mut self) -> Result<(), SessionError> {
+        let taken = self.at_targets().filter(|session| session.takes_stacks());
+        let mut followed: BTreeSet<u32> = taken.flat_map(Session::pids).collect();
         let Some(running) = &mut self.running else {
             return Ok(());
         };
@@ -48,15 +50,8 @@ impl Owner {
         let watched = !pids.is_empty();
         let now_ns = monotonic_ns();
         running.expected.retain(|process| now_ns < process.until_ns);
-        let detaching = self.detaching.iter().map(Detaching::session);
-        let taken = self.sessions.values().chain(detaching);
-        let taken = taken.filter(|session| session.takes_stacks());
-        let expected = running.expected.iter().map(|process| process.pid);
-        let followed: BTreeSet<u32> = taken
-            .flat_map(Session::pids)
-            .chain(pids.iter().copied())
-            .chain(expected)
-            .collect();
+        followed.extend(&pids);
+        followed.extend(running.expected.iter().map(|process| process.pid));
         running.has_new_tables = false;
         running.sampler_set_ns = now_ns;
         // Those whose tables are not there yet follow at a tick.
@@ -125,7 +120,7 @@ impl Owner {
         self.keep_to_budgets(now_ns);
         steps.end("processes_and_budgets");
         let Some(running) = &mut self.running else { return };
-        running.open(now_ns);
+        running.open(&mut self.sessions, now_ns);
         running.end_measuring(now_ns);
         if read {
             self.take_calls(now_ns);

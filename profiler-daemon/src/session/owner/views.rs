@@ -90,11 +90,11 @@ impl Owner {
                 if wanted.names_tasks() {
                     running.symbols.meet_tasks(pids.clone(), wanted, now_ns);
                 }
-                let open = move || answer(reply, Ok(watch));
+                let open = move |refused: Option<SessionError>| answer(reply, refused.map_or(Ok(watch), Err));
                 running
                     .opening
                     .push(Opening::new(pids, until_ns, open).of_stream(name.clone()));
-                running.open(now_ns);
+                running.open(&mut self.sessions, now_ns);
             }
             (watch, ..) => answer(reply, watch),
         }

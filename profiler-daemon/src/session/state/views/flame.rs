@@ -192,7 +192,8 @@ impl Session {
         self.set_bands();
     }
 
-    /// Takes stacks of these processes at the events whose flame graphs are watched, or that are recorded.
+    /// Takes stacks of these processes at the events whose flame graphs are watched, or that are recorded, once [that is
+    /// opened](Self::take_opened_events).
     pub fn settle_events(&mut self, engine: &mut Engine, pids: &[u32]) {
         let watched = self.watched_events();
         self.events.keep(&watched);
@@ -200,7 +201,7 @@ impl Session {
             return;
         }
         let pids: Vec<u32> = pids.iter().copied().filter(|pid| self.looks_at(*pid)).collect();
-        self.events.take(engine, self.owner, &watched, &pids);
+        self.events.take(engine, &watched, &pids);
     }
 
     /// Has room for stacks at these events.
@@ -212,7 +213,23 @@ impl Session {
         engine: &mut Engine,
         events: impl IntoIterator<Item = Event>,
     ) -> Result<(), SessionError> {
-        self.events.reserve(engine, self.owner, events)
+        self.events.reserve(engine, events)
+    }
+
+    /// Whether events that stacks are to be taken at are still being opened.
+    pub(in super::super) fn opens_events(&self) -> bool {
+        self.events.is_opening()
+    }
+
+    /// Takes stacks at events from now on where these are open by now: of the processes that they were opened for, if these are still there,
+    /// as their numbers are other processes' otherwise.
+    pub(in super::super) fn take_opened_events(&mut self) {
+        let processes = &self.processes;
+        let is_there = |pid: u32| {
+            let mut of_number = processes.iter().filter(|process| process.pid() == pid);
+            of_number.any(|process| process.is_alive())
+        };
+        self.events.take_opened(is_there);
     }
 
     /// Why stacks could not be taken at an event, since this was last asked.

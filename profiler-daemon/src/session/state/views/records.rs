@@ -11,19 +11,15 @@ use crate::{
     kernel::{Engine, Event, Times},
     session::{
         command::{Caller, Handle, Purpose},
-        cost::monotonic_ns,
         error::{Reason, SessionError},
         picture::FlameTimes,
-        records::{
-            EventReading, GROUPINGS, Moment, MoreRecords, OffAtFirst, RecordBatch, RecordedScope, Recorder,
-        },
+        records::{EventReading, GROUPINGS, Moment, MoreRecords, RecordBatch, RecordedScope, Recorder},
         refusal::kernel_refusal,
         sampled_events::refuse_missing,
         sampling::Sampling,
         span_losses::SpanLosses,
         state::Session,
         symbols::{Dropped, Wanted},
-        waits::off_the_cpu,
         watchers::Streams,
     },
 };
@@ -228,23 +224,15 @@ impl Session {
         }
     }
 
-    /// Looks who is off the CPU, where waits are recorded by now and that is to be told.
-    pub(in super::super) fn look_off_cpu(&mut self, now_ns: u64) {
-        let is_sampled = self.sampled_from.is_sampled();
-        let pids = self.pids();
-        if let Some(recorder) = self.records.as_mut().filter(|_| is_sampled)
-            && recorder.is_to_look(now_ns)
-        {
-            recorder.set_off_cpu(OffAtFirst {
-                threads: pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect(),
-                since_ns: monotonic_ns(),
-            });
-        }
+    /// Whether it is to be looked who is off the CPU, to tell who records.
+    pub(in super::super) fn is_to_look_off_cpu(&self, now_ns: u64) -> bool {
+        let recorder = self.records.as_ref();
+        recorder.is_some_and(|recorder| recorder.is_to_look(now_ns))
     }
 
     fn hand_over_records(&mut self, tick: &Tick<'_>) {
-        if !tick.is_last() {
-            self.look_off_cpu(tick.now_ns);
+        if !tick.is_last() && !self.off_look.is_looking() && self.is_to_look_off_cpu(tick.now_ns) {
+            self.begin_waits();
         }
         self.hand_over_calls(tick.now_ns, tick.is_last());
         let moment = self.records_moment(tick, &self.recorded_events());

@@ -15,6 +15,7 @@ use crate::{
         command::{Caller, Handle},
         cost::monotonic_ns,
         error::SessionError,
+        off_at_first::{Needs, OffLook},
         replay::Player,
         sampling::Sampling,
         state::Session,
@@ -134,26 +135,62 @@ impl Session {
     /// Goes on with another scope.
     fn renew_waits(&mut self, engine: &Engine, dropped: Dropped) {
         let level = self.level();
-        let is_sampled = self.sampled_from.is_sampled();
-        let pids = self.pids();
         if let Some(waits) = &mut self.waits {
             waits.renew(level, Sampling::now(engine, dropped));
-            if is_sampled {
-                waits.begin(&pids, monotonic_ns);
+            if !waits.has_begun() {
+                // A look that goes on is of before.
+                self.off_look.stop();
+                self.begin_waits();
             }
         }
     }
 
-    /// Begins the look at waits where they are recorded by now.
+    /// Has it looked who is off the CPU, where waits are recorded by now, and that is needed to tell them. What is found counts only where
+    /// they were recorded before it was looked.
     pub(in super::super) fn begin_waits(&mut self) {
-        let (is_sampled, pids) = (self.sampled_from.is_sampled(), self.pids());
-        if let Some(waits) = self.waits.as_mut().filter(|_| is_sampled) {
-            waits.begin(&pids, monotonic_ns);
+        if !self.sampled_from.is_sampled() {
+            self.off_look.stop();
+            return;
         }
-        self.look_off_cpu(monotonic_ns());
-        if let Some(chains) = self.chains.as_mut().filter(|_| is_sampled) {
-            chains.begin(&pids);
+        let needs = Needs {
+            waits: self.waits.as_ref().is_some_and(|waits| !waits.has_begun()),
+            chains: self.chains.as_ref().is_some_and(|chains| !chains.has_begun()),
+            records: self.is_to_look_off_cpu(monotonic_ns()),
+        };
+        self.off_look.begin(self.pids(), needs);
+    }
+
+    /// Tells waits from now on, where it has been found by now who was off the CPU.
+    pub fn take_off_at_first(&mut self) {
+        let Some(off) = self.off_look.take() else { return };
+        let pids = self.pids();
+        if let Some(waits) = &mut self.waits {
+            waits.begin(&pids, &off);
         }
+        if let Some(chains) = &mut self.chains {
+            chains.begin(&pids, &off.threads);
+        }
+        if self.is_to_look_off_cpu(off.since_ns)
+            && let Some(recorder) = &mut self.records
+        {
+            recorder.set_off_cpu(off);
+        }
+    }
+
+    /// Another look of this session's, which has not begun.
+    pub fn another_off_look(&self) -> OffLook {
+        self.off_look.another()
+    }
+
+    /// Whether something that is watched is still being begun, on threads of the session's.
+    pub fn is_beginning(&self) -> bool {
+        self.opens_events() || self.off_look.is_looking()
+    }
+
+    /// Takes over what was begun on such by now.
+    pub fn take_begun(&mut self) {
+        self.take_opened_events();
+        self.take_off_at_first();
     }
 
     /// The spans of the last step that has any, and the lines behind it.
