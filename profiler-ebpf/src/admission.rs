@@ -17,20 +17,21 @@ use profiler_common::{
 
 use crate::{
     atomic, emit,
+    field::{long, pointer, word},
     maps::{self, ADMISSION_CHANGES, ADMISSIONS, LAST_ADMITTED},
     off_cpu::IterationMeta,
     task,
 };
 
-/// A thread that was admitted whatever rights it takes, which holds until the daemon changes an admission.
+/// A process that was admitted whatever rights its threads take, which holds until the daemon changes an admission.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LastAdmitted {
-    /// Address of its `task_struct`, where another thread may be by now.
-    task: u64,
-    /// When it began (`start_boottime`), in nanoseconds since boot.
+    /// Address of its first thread's `task_struct`, where another thread may be by now.
+    leader: u64,
+    /// When that began (`start_boottime`), in nanoseconds since boot.
     start_ns: u64,
-    /// [`ADMISSION_CHANGES`] of then, made unlike that of any other thread by its beginning: parts that two programs have written never fit
+    /// [`ADMISSION_CHANGES`] of then, made unlike that of any other process by its beginning: parts that two programs have written never fit
     /// together.
     told: u64,
 }
@@ -64,9 +65,10 @@ pub fn admitted_at() -> u64 {
     // SAFETY: a live map value of this CPU. What interrupts this program there, or takes its place, may write it meanwhile. The task is
     // the kernel's.
     unsafe {
-        let start_ns = long(task, maps::start_offset());
+        let leader = pointer(task, maps::leader_offset());
+        let start_ns = long(leader, maps::start_offset());
         let told = (&raw const (*last).told).read_volatile();
-        let is_it = (*last).task == task as u64 && (*last).start_ns == start_ns;
+        let is_it = (*last).leader == leader as u64 && (*last).start_ns == start_ns;
         if changes != 0 && is_it && told == changes ^ start_ns {
             return changes;
         }
@@ -77,7 +79,7 @@ pub fn admitted_at() -> u64 {
         if u64::from(flags) & Admission::ANY_RIGHTS == 0 || changes == 0 {
             return ONLY_NOW;
         }
-        (&raw mut (*last).task).write_volatile(task as u64);
+        (&raw mut (*last).leader).write_volatile(leader as u64);
         (&raw mut (*last).start_ns).write_volatile(start_ns);
         (&raw mut (*last).told).write_volatile(changes ^ start_ns);
         changes
@@ -410,23 +412,4 @@ unsafe fn permitted_of(credentials: *mut c_void) -> u64 {
     let offset = maps::permitted_offset();
     // SAFETY: as above.
     unsafe { u64::from(word(credentials, offset + 4)) << 32 | u64::from(word(credentials, offset)) }
-}
-
-#[inline(always)]
-unsafe fn pointer(structure: *mut c_void, offset: u32) -> *mut c_void {
-    // SAFETY: the caller's structure; the offset is this kernel's, from its BTF. The verifier checks that a pointer is there, and a
-    // read through one that leads nowhere gives 0.
-    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<*mut c_void>() }
-}
-
-#[inline(always)]
-unsafe fn long(structure: *mut c_void, offset: u32) -> u64 {
-    // SAFETY: as of `pointer`.
-    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<u64>() }
-}
-
-#[inline(always)]
-unsafe fn word(structure: *mut c_void, offset: u32) -> u32 {
-    // SAFETY: as of `pointer`.
-    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<u32>() }
 }

@@ -1,21 +1,12 @@
 //! What the current thread waits for in memory, by the system call that it is in.
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
+use crate::{field::long, task};
 
-use crate::task;
-
-/// Of `struct pt_regs`, part of x86-64's user ABI: its second and first argument, and the number of the system call.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Call {
-    second: u64,
-    first: u64,
-    /// -1 outside of system calls.
-    number: u64,
-}
-
-/// Offset of [`Call`].
-const CALL_OFFSET: u64 = 104;
+/// Offsets in `struct pt_regs`, part of x86-64's user ABI: of the second and first argument, and of the number of the system call, which is
+/// -1 outside of such.
+const SECOND_OFFSET: u32 = 104;
+const FIRST_OFFSET: u32 = 112;
+const NUMBER_OFFSET: u32 = 120;
 
 const FUTEX: u64 = 202;
 const FUTEX_WAITV: u64 = 449;
@@ -34,22 +25,21 @@ const WAITV_ADDRESS: u64 = 8;
 /// one of several.
 #[inline(never)]
 pub fn waited_for() -> u64 {
-    let registers = task::user_registers() + CALL_OFFSET;
-    // SAFETY: the helper checks the address.
-    let Ok(call) = (unsafe { bpf_probe_read_kernel(registers as *const Call) }) else {
-        return 0;
-    };
-    match call.number {
+    let registers = task::user_registers();
+    // SAFETY: the registers are the kernel's, as they are laid out there.
+    let [number, first, second] =
+        [NUMBER_OFFSET, FIRST_OFFSET, SECOND_OFFSET].map(|offset| unsafe { long(registers, offset) });
+    match number {
         FUTEX => {
-            let operation = call.second & OPERATION;
+            let operation = second & OPERATION;
             if operation < 64 && WAITING >> operation & 1 != 0 {
-                call.first
+                first
             } else {
                 0
             }
         }
-        FUTEX_WAIT => call.first,
-        FUTEX_WAITV if call.second == 1 => task::read_user(call.first + WAITV_ADDRESS).unwrap_or(0),
+        FUTEX_WAIT => first,
+        FUTEX_WAITV if second == 1 => task::read_user(first + WAITV_ADDRESS).unwrap_or(0),
         _ => 0,
     }
 }

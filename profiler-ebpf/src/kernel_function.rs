@@ -156,11 +156,11 @@ fn exit(ctx: *mut c_void, cookie: Cookie, is_the_one: impl Fn(bool) -> bool) {
 /// Whether the gate is open that a probe requires.
 #[inline(always)]
 unsafe fn is_inside(probe: *mut ProbeSlot) -> bool {
-    let (Some(state), Some(stack_pointer)) = (task::state(), task::user_stack_pointer()) else {
+    let Some(state) = task::state() else {
         return false;
     };
     // SAFETY: the caller's, live map values.
-    unsafe { !gate::living_parent(state, probe, stack_pointer).is_null() }
+    unsafe { !gate::living_parent(state, probe, task::user_stack_pointer()).is_null() }
 }
 
 /// How far a stack pointer is above the end of the thread's kernel stack; `None` where it is on another.

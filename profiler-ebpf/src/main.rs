@@ -39,6 +39,7 @@ mod allowance;
 mod atomic;
 mod cost;
 mod emit;
+mod field;
 mod futex;
 mod gate;
 mod histogram;

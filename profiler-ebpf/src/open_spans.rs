@@ -125,9 +125,7 @@ pub fn live_depth(state: Option<*mut ThreadState>, left: *mut u32, mode: Mode) -
     if depth == 0 {
         return 0;
     }
-    let Some(stack_pointer) = task::user_stack_pointer() else {
-        return depth;
-    };
+    let stack_pointer = task::user_stack_pointer();
     // SAFETY: the caller's scratch.
     unsafe { left.write_volatile(depth) };
     let mut trim = Trim {

@@ -165,9 +165,7 @@ fn enter(registers: *mut c_void, cookie: Cookie) {
     let Some((probe, slot)) = slots(cookie) else {
         return;
     };
-    let Some(stack_pointer) = task::user_stack_pointer() else {
-        return;
-    };
+    let stack_pointer = task::user_stack_pointer();
     // SAFETY: live map values.
     unsafe {
         if (*probe).requires != 0 && hit::look_inside(probe, stack_pointer).is_null() {
@@ -244,11 +242,11 @@ pub fn admitted_slots(cookie: Cookie) -> Option<(*mut ProbeSlot, *mut HitSlot)> 
 /// Finds the span that a hit is inside of.
 #[inline(always)]
 unsafe fn look_inside(probe: *mut ProbeSlot) -> *mut OpenSpan {
-    let (Some(thread), Some(stack_pointer)) = (task::state(), task::user_stack_pointer()) else {
+    let Some(thread) = task::state() else {
         return ptr::null_mut();
     };
     // SAFETY: live map values.
-    unsafe { gate::living_parent(thread, probe, stack_pointer) }
+    unsafe { gate::living_parent(thread, probe, task::user_stack_pointer()) }
 }
 
 /// The working memory at a tracepoint or a function of the kernel, and what can be read there: so many bytes. It is to be

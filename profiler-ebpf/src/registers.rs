@@ -6,7 +6,7 @@
 use core::{arch::asm, ffi::c_void};
 
 /// Offset of the stack pointer in `struct pt_regs`, which is part of x86-64's user ABI.
-pub const SP_OFFSET: u64 = 152;
+pub const SP_OFFSET: u32 = 152;
 
 /// The machine's numbers of general registers by those of DWARF.
 pub const BY_DWARF: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];

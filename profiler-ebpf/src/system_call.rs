@@ -7,7 +7,7 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
-    bpf_ktime_get_ns, bpf_probe_read_kernel,
+    bpf_ktime_get_ns,
     generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
 };
 use profiler_common::{
@@ -24,6 +24,7 @@ use profiler_common::{
 use crate::{
     admission, atomic,
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
+    field::long,
     maps::{self, CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, RING, TARGETS},
     off_cpu,
     open_spans::{self, Mode, Taken},
@@ -147,7 +148,7 @@ pub fn exit(registers: *mut c_void, result: u64) -> u32 {
         return 0;
     }
     // SAFETY: the kernel gives a `struct pt_regs`, as the verifier checks.
-    let number = numbered(unsafe { *registers.cast::<u8>().add(ORIGINAL_AX_OFFSET).cast::<u64>() });
+    let number = numbered(unsafe { long(registers, ORIGINAL_AX_OFFSET) });
     if is_of_probe(number) || result == 0 && begins_thread(number) {
         return 0;
     }
@@ -210,7 +211,7 @@ pub fn forget() {
 }
 
 /// Offset of `orig_ax` in `struct pt_regs`, which is part of x86-64's user ABI: the number of the call.
-const ORIGINAL_AX_OFFSET: usize = 120;
+const ORIGINAL_AX_OFFSET: u32 = 120;
 
 /// How a process's calls are counted, if they are.
 #[inline(always)]
@@ -242,11 +243,8 @@ fn numbered(number: u64) -> u32 {
 /// The call that the current thread is in, with its interface; [`NO_CALL`] where it is in none, or in one of a probe.
 #[inline(never)]
 pub fn current() -> u32 {
-    let address = task::user_registers() + ORIGINAL_AX_OFFSET as u64;
-    // SAFETY: the helper checks the address.
-    let Ok(number) = (unsafe { bpf_probe_read_kernel(address as *const u64) }) else {
-        return NO_CALL;
-    };
+    // SAFETY: the registers are the kernel's, laid out as part of x86-64's user ABI.
+    let number = unsafe { long(task::user_registers(), ORIGINAL_AX_OFFSET) };
     // -1 after interrupts and exceptions.
     if number as i64 <= -1 {
         return NO_CALL;

@@ -15,6 +15,7 @@ use aya_ebpf::{
 use profiler_common::{probe::Cookie, thread::ThreadState};
 
 use crate::{
+    field::{long, word},
     maps::{self, HASHED_THREADS, NEW_THREAD, THREADS},
     registers,
 };
@@ -92,10 +93,9 @@ pub fn address() -> u64 {
 #[inline(always)]
 pub fn is_in_compat_call() -> bool {
     const TS_COMPAT: u32 = 2;
-    let address = address() + u64::from(maps::status_offset());
-    // SAFETY: the offset is this kernel's, from its BTF; the helper checks the address.
-    let status = unsafe { bpf_probe_read_kernel(address as *const u32) };
-    status.is_ok_and(|status| status & TS_COMPAT != 0)
+    // SAFETY: the task is the current one; the offset is this kernel's, from its BTF.
+    let status = unsafe { word(bpf_get_current_task_btf().cast(), maps::status_offset()) };
+    status & TS_COMPAT != 0
 }
 
 /// The same of a thread's process.
@@ -176,17 +176,16 @@ fn present(state: *mut ThreadState) -> Option<*mut ThreadState> {
 
 /// Where the thread's user registers are, as `struct pt_regs`: those it has, or will have again, in user space.
 #[inline(always)]
-pub fn user_registers() -> u64 {
+pub fn user_registers() -> *mut c_void {
     // SAFETY: the task is the current one.
-    unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 }
+    unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as *mut c_void }
 }
 
 /// The stack pointer that the thread has, or will have again, in user space.
 #[inline(always)]
-pub fn user_stack_pointer() -> Option<u64> {
-    let address = user_registers() + registers::SP_OFFSET;
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(address as *const u64) }.ok()
+pub fn user_stack_pointer() -> u64 {
+    // SAFETY: the registers are the kernel's, laid out as part of x86-64's user ABI.
+    unsafe { long(user_registers(), registers::SP_OFFSET) }
 }
 
 /// Reads a word of the target's memory; `None` where it is not resident.
