@@ -10,10 +10,7 @@ use std::{
     fmt, io,
     mem::offset_of,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use aya::{Ebpf, programs::PerfEvent};

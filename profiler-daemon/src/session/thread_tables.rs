@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use object::{Object as _, ObjectSymbol as _};
 use profiler_plan::values::{Refusal, ThreadModule};
-use profiler_target::Module;
+use profiler_target::{Module, read_of_process};
 
 use super::files::KnownFile;
 

@@ -22,13 +22,13 @@ use profiler_aggregate::{
 use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
-pub use self::{
-    leave::{Leaves, start as start_thread},
-    share::Shares,
-};
 use self::{
     leave::{Descriptors, Leave},
     meeting::{Ask, Meeting, Met},
+};
+pub use self::{
+    leave::{Leaves, start as start_thread},
+    share::Shares,
 };
 use super::{
     ending::Ending,
