@@ -6,7 +6,10 @@ use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _, read::ReadCache};
 pub use profiler_elf::Parsed;
 use profiler_elf::{ElfError, Segment};
-use profiler_target::contents::{self, Contents, FileKey, OpenFile};
+use profiler_target::{
+    Handle, OpenFile,
+    contents::{self, Contents, FileKey},
+};
 
 use super::finder::Kept;
 
@@ -19,7 +22,7 @@ pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// Bytes of a file that stay.
 enum Backing {
     File {
-        file: File,
+        file: Handle,
         contents: Contents,
         length: u64,
     },
@@ -46,7 +49,7 @@ impl Elf {
     /// # Errors
     /// As for [`Contents::of`], and where it is no x86-64 ELF file.
     pub fn open(file: File) -> io::Result<Self> {
-        Self::read(OpenFile::of(file)?)
+        Self::read(OpenFile::own(file)?)
     }
 
     /// As [`Self::open`], of a file that was asked about.

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_target::{contents::OpenFile, file_systems, read_file, read_of_user};
+use profiler_target::{OpenFile, ROOT, file_systems, read_of_user, user_of};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
 use super::reader::{Reader, Rights};
@@ -28,6 +28,8 @@ pub struct Home {
     reader: Reader,
     /// Only what everybody may read is opened.
     only_public: bool,
+    /// Who answers for what is found: the user of the process that has mapped the module.
+    user: u32,
 }
 
 impl Home {
@@ -40,6 +42,7 @@ impl Home {
     pub fn of(pid: u32, rights: &Rights, path: &Path, module: &Metadata) -> Self {
         Self {
             only_public: module.mode() & ALL_MAY_READ != 0,
+            user: user_of(pid).unwrap_or(module.uid()),
             ..Self::new(path, &[&format!("/proc/{pid}/root"), "/"])
         }
         .read_by(Reader::of_module(rights, module.uid()))
@@ -92,25 +95,19 @@ impl Home {
     }
 
     fn open_below(&self, root: &OwnedFd, path: &Path) -> io::Result<OpenFile> {
-        let open = open_file(root.as_fd(), path, Links::Followed, &self.reader)?;
+        let open = open_file(root.as_fd(), path, Links::Followed, &self.reader, self.user())?;
         if self.only_public && open.metadata.mode() & ALL_MAY_READ == 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok(open)
     }
 
-    /// Reads a file that was found here, as long as its file system answers.
-    ///
-    /// # Errors
-    /// As those of reading it, and [`io::ErrorKind::TimedOut`] where the file system of another user does not answer.
-    pub fn read<T: Send + 'static>(
-        &self,
-        open: OpenFile,
-        read: impl FnOnce(OpenFile) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        match self.reader.user_id() {
-            None => read(open),
-            Some(user) => read_file(user, open, read),
+    /// Who answers for what is found.
+    fn user(&self) -> u32 {
+        if self.user == ROOT {
+            self.reader.user_id().unwrap_or(ROOT)
+        } else {
+            self.user
         }
     }
 }
@@ -124,29 +121,12 @@ pub enum Links {
     Refused,
 }
 
-/// Opens a regular file below a root, by somebody's rights. What is there is the target's: its links stay within its root,
-/// and a pipe or a device is not opened, which could wait or have effects, nor is what only looks like a file.
+/// Opens a regular file below a root, with this process's own rights. What is there is the target's: its links stay within its root, and
+/// a pipe or a device is not opened, which could wait or have effects, nor is what only looks like a file.
 ///
 /// # Errors
-/// Where there is no such file, the reader may not read it, or another user's file system does not answer (`TimedOut`).
-pub fn open_regular(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Reader) -> io::Result<File> {
-    open_file(root, path, links, reader).map(|open| open.file)
-}
-
-/// As [`open_regular`], with what is known of the file.
-///
-/// # Errors
-/// As for [`open_regular`].
-pub fn open_file(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Reader) -> io::Result<OpenFile> {
-    let Some(user) = reader.user_id() else {
-        return open_in(root, path, links);
-    };
-    // A folder of the path may be of a file system of theirs, which does not answer.
-    let (root, path, reader) = (root.try_clone_to_owned()?, path.to_path_buf(), reader.clone());
-    read_of_user(user, move || reader.run(|| open_in(root.as_fd(), &path, links)))
-}
-
-fn open_in(root: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OpenFile> {
+/// Where there is no such file, or this process may not read it.
+pub fn open_regular(root: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<File> {
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
     // The link itself is found then, which is no regular file.
     flags.set(OFlags::NOFOLLOW, links == Links::Refused);
@@ -162,7 +142,25 @@ fn open_in(root: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OpenFi
     // Of a file that somebody holds a lease of, opening would wait for them.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-    OpenFile::of(openat(CWD, own, flags, Mode::empty())?.into())
+    Ok(openat(CWD, own, flags, Mode::empty())?.into())
+}
+
+/// As [`open_regular`], by somebody's rights, and for a user who answers for the file: a folder of the path may be of a file system of
+/// theirs, which does not answer.
+///
+/// # Errors
+/// As for [`open_regular`], and [`io::ErrorKind::TimedOut`] where a file system does not answer.
+pub fn open_file(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    links: Links,
+    reader: &Reader,
+    user: u32,
+) -> io::Result<OpenFile> {
+    let (root, path, reader) = (root.try_clone_to_owned()?, path.to_path_buf(), reader.clone());
+    read_of_user(user, move || {
+        reader.run(|| OpenFile::of(open_regular(root.as_fd(), &path, links)?, user))
+    })
 }
 
 #[cfg(test)]
@@ -186,7 +184,7 @@ mod tests {
         let read = |path: &str| {
             home.open(Path::new(path))
                 .next()
-                .map(|open| io::read_to_string(open.file).unwrap())
+                .map(|open| io::read_to_string(&*open.file).unwrap())
         };
         for path in ["absolute", "/absolute", "up", "etc/passwd"] {
             assert_eq!(read(path).as_deref(), Some("inside"), "{path}");
@@ -227,8 +225,7 @@ mod tests {
         // It would wait 45 seconds, and end this process by the signal that asks for the lease.
         // SAFETY: the default action is replaced by none.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-        let error =
-            open_regular(root.as_fd(), Path::new("leased"), Links::Followed, &Reader::OWN).unwrap_err();
+        let error = open_regular(root.as_fd(), Path::new("leased"), Links::Followed).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::WOULDBLOCK.raw_os_error()));
     }
 

@@ -211,7 +211,7 @@ impl Look<'_> {
     /// Whether a list has a file.
     fn lists(&mut self, folder: BorrowedFd<'_>, list: &Path, path: &Path) -> io::Result<bool> {
         self.budget.lists -= 1;
-        let file = open_regular(folder, list, Links::Refused, &Reader::OWN)?;
+        let file = open_regular(folder, list, Links::Refused)?;
         let mut lines = BufReader::new(List {
             file,
             left: LIST_MAX,
@@ -287,7 +287,7 @@ enum Tool {
 impl Tool {
     /// That of a distribution, by what it says of itself.
     fn of(root: BorrowedFd<'_>) -> Option<Self> {
-        let file = open_regular(root, Path::new(OS_RELEASE), Links::Followed, &Reader::OWN).ok()?;
+        let file = open_regular(root, Path::new(OS_RELEASE), Links::Followed).ok()?;
         let mut text = String::new();
         file.take(OS_RELEASE_MAX).read_to_string(&mut text).ok()?;
         let names = text.lines().filter_map(|line| {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use md5::{Digest as _, Md5};
-use profiler_target::contents::OpenFile;
+use profiler_target::{OpenFile, read_file};
 
 use super::home::Home;
 
@@ -42,7 +42,7 @@ impl SourceText {
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
         for file in home.open(Path::new(path)) {
             let most = max_bytes.min(MAX_BYTES);
-            match home.read(file, move |open| Self::of(&open, most)) {
+            match read_file(file, move |open| Self::of(&open, most)) {
                 Ok(text) => return Ok(text),
                 Err(error) => failed = error,
             }
@@ -52,7 +52,7 @@ impl SourceText {
 
     fn of(open: &OpenFile, max_bytes: u64) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        (&open.file).take(max_bytes + 1).read_to_end(&mut bytes)?;
+        (&*open.file).take(max_bytes + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > max_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }

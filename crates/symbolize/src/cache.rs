@@ -4,8 +4,8 @@ use std::{collections::HashMap, io, path::Path};
 
 use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
 use profiler_target::{
-    Mapping,
-    contents::{FileKey, OpenFile, UNKNOWN_OWNER},
+    Mapping, OpenFile,
+    contents::{FileKey, UNKNOWN_OWNER},
     read_file,
 };
 
@@ -15,7 +15,6 @@ use super::{
     vdso::Vdso,
 };
 
-const ROOT: u32 = 0;
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;
 /// Most bytes that what has been read of them may take; the one in use may take more.
@@ -35,8 +34,6 @@ pub(super) struct MappedFile {
     pub open: OpenFile,
     /// Where what belongs to it is looked for.
     pub home: Home,
-    /// Who has begun the process.
-    pub user: u32,
 }
 
 impl MappedFile {
@@ -45,7 +42,6 @@ impl MappedFile {
         Self {
             open,
             home: Home::new(name, &["/"]),
-            user: ROOT,
         }
     }
 }
@@ -83,12 +79,12 @@ impl Modules {
     /// # Errors
     /// Where it cannot be mapped or is no ELF file, or its file system does not answer (`TimedOut`).
     pub fn open(&mut self, name: &str, file: MappedFile) -> io::Result<ModuleId> {
-        let MappedFile { open, home, user } = file;
+        let MappedFile { open, home } = file;
         let key = open.key;
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
         }
-        let elf = read_file(user, open, Elf::read)?;
+        let elf = read_file(open, Elf::read)?;
         let build = elf
             .build_id()
             .filter(|_| key.owner != UNKNOWN_OWNER)
@@ -124,7 +120,7 @@ impl Modules {
             Some(vdso) => vdso,
             None => Vdso::read()?,
         };
-        self.vdso.insert(vdso).open(mapping).and_then(OpenFile::of)
+        self.vdso.insert(vdso).open(mapping).and_then(OpenFile::own)
     }
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.
@@ -217,10 +213,9 @@ mod tests {
     use super::*;
 
     fn open(modules: &mut Modules, name: &str, path: &Path) -> ModuleId {
-        let open = OpenFile::of(File::open(path).unwrap()).unwrap();
-        let user = rustix::process::geteuid().as_raw();
+        let open = OpenFile::own(File::open(path).unwrap()).unwrap();
         let home = Home::default();
-        modules.open(name, MappedFile { open, home, user }).unwrap()
+        modules.open(name, MappedFile { open, home }).unwrap()
     }
 
     #[test]

@@ -130,7 +130,7 @@ mod tests {
 
         #[test]
         fn a_copy_stays_as_it_was_and_shares_its_pieces(
-            added in prop::collection::vec(prop_oneof![0..3, 0..3 * PIECE], 1..10)
+            added in prop::collection::vec(prop_oneof![0..3_usize, 0..3 * PIECE], 1..10)
         ) {
             let mut table = FrameTable::default();
             let mut plain: Vec<Frame> = Vec::new();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use profiler_debug_files::{Links, Reader, Rights, open_file};
-use profiler_target::{Stat, Status, contents::OpenFile, read_file};
+use profiler_target::{OpenFile, Stat, Status, read_file, user_of};
 use rustix::fs::{Mode, OFlags, open};
 
 use super::{
@@ -56,6 +56,8 @@ struct Writer {
     user: u32,
     /// The writer's rights.
     reader: Reader,
+    /// Who answers for the file.
+    answers: u32,
     began: SystemTime,
 }
 
@@ -117,7 +119,7 @@ impl PerfFile {
     fn read(&mut self, root: &Path, path: &Path, writer: &Writer) -> io::Result<()> {
         let open = open_inside(root, path, writer)?;
         let mut seen = self.seen.clone();
-        let read = read_file(writer.user, open, move |open| {
+        let read = read_file(open, move |open| {
             let goes_on = seen.as_ref().is_some_and(|seen| seen.goes_on_in(&open));
             let mut seen = seen.take_if(|_| goes_on).unwrap_or_else(|| Seen::begin(&open));
             let bytes = seen.read_on(&open.file)?;
@@ -188,7 +190,13 @@ fn place(pid: u32) -> io::Result<(PathBuf, Writer)> {
     let path = PathBuf::from(format!("tmp/perf-{}.map", status.own_pid));
     let began = began(stat.start_time_ticks);
     let reader = Reader::process(Rights::of(&status));
-    Ok((path, Writer { user, reader, began }))
+    let writer = Writer {
+        user,
+        reader,
+        answers: user_of(pid).unwrap_or(user),
+        began,
+    };
+    Ok((path, writer))
 }
 
 /// The time of a number of clock ticks since boot.
@@ -215,7 +223,13 @@ fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<OpenFile
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_directory = open(root, flags, Mode::empty())?;
-    let open = open_file(root_directory.as_fd(), path, Links::Refused, &writer.reader)?;
+    let open = open_file(
+        root_directory.as_fd(),
+        path,
+        Links::Refused,
+        &writer.reader,
+        writer.answers,
+    )?;
     let metadata = &open.metadata;
     if metadata.uid() != 0 && metadata.uid() != writer.user {
         return Err(refused("belongs neither to the process's user nor to root"));

@@ -103,7 +103,7 @@ mod tests {
     /// How many frames of so many bytes a user's processes have room for.
     fn taken(shares: &mut Shares, user: Option<u32>, text_bytes: usize) -> usize {
         shares.turn_to(user);
-        (0..).take_while(|_| shares.take(text_bytes)).count()
+        (0..u32::MAX).take_while(|_| shares.take(text_bytes)).count()
     }
 
     #[test]

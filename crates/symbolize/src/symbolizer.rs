@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io, sync::Arc};
 
 use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
-use profiler_target::{Mapping, contents::OpenFile, read_of_process, user_of};
+use profiler_target::{Mapping, OpenFile, read_of_process, user_of};
 
 use super::{
     cache::{MappedFile, ModuleId, Modules},
@@ -150,6 +150,12 @@ impl Symbolizer {
             }
             Err(reason) => reason,
         };
+        if reason == Reason::NotAnswering {
+            // It may the next time.
+            *fleeting += 1;
+            out.push(without_symbols(mapping, address, reason, frames));
+            return;
+        }
         if may_be_compiled(mapping) {
             *fleeting += 1;
             let bytes = space.perf_map_bytes();
@@ -186,6 +192,7 @@ impl Symbolizer {
             return known.name();
         }
         let rights = space.rights(now_ns);
+        let mut is_silent = false;
         let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
             let mapped = (mapping.start, mapping.file_offset);
             let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
@@ -200,11 +207,14 @@ impl Symbolizer {
                 frames,
                 in_module,
             )
+            .inspect_err(|reason| is_silent |= *reason == Reason::NotAnswering)
             .ok()
             .and_then(Data::name)
         };
         let found = space.code_around(address).find_map(look_up);
-        space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
+        if !is_silent {
+            space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
+        }
         found
     }
 
@@ -431,11 +441,11 @@ fn in_file<T>(
 fn open(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> {
     let (rights, mapping) = (rights.clone(), mapping.clone());
     read_of_process(pid, move || {
-        let (file, _) = mapping.open(pid)?;
-        let open = OpenFile::of(file)?;
-        let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
         let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
-        Ok(MappedFile { open, home, user })
+        let (file, _) = mapping.open(pid)?;
+        let open = OpenFile::of(file, user)?;
+        let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
+        Ok(MappedFile { open, home })
     })
 }
 

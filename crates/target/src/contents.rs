@@ -102,41 +102,6 @@ impl FileKey {
     }
 }
 
-/// A file that is open, as it was then.
-#[derive(Debug)]
-pub struct OpenFile {
-    /// The file.
-    pub file: File,
-    /// What the file system said of it.
-    pub metadata: Metadata,
-    /// Which it is, and in which state.
-    pub key: FileKey,
-}
-
-impl OpenFile {
-    /// Asks about an open file. Its file system may not answer: see [`crate::read_of_user`].
-    ///
-    /// # Errors
-    /// Where the file system tells nothing of it.
-    pub fn of(file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        let key = FileKey::of_open(&file, &metadata);
-        Ok(Self { file, metadata, key })
-    }
-
-    /// The same, by another descriptor.
-    ///
-    /// # Errors
-    /// Where there are no more descriptors.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            file: self.file.try_clone()?,
-            metadata: self.metadata.clone(),
-            key: self.key,
-        })
-    }
-}
-
 /// An ELF file's bytes.
 pub enum Contents {
     /// Mapped.

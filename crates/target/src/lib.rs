@@ -18,12 +18,15 @@
 //! | `container` | the container or service that a process is in |
 //! | `environment` | what a program believes of its own environment |
 //! | `file_systems` | those that files are not read from, and those that may not answer |
+//! | `open_file` | files that are open, and known to answer or not |
 //! | `own_mounts` | the file systems that are mounted for this process |
+//! | `blocked` | how long a thread waits for others |
 //! | `timed` | reads that a process may keep from coming to an end, each waited for a bounded time |
 //! | `user` | whom what is done for a process counts for |
 //! | `time_shares` | the part of a thread's time that each user's processes may take |
 //! | `error` | why a process cannot be a target |
 
+mod blocked;
 mod container;
 pub mod contents;
 pub mod environment;
@@ -34,6 +37,7 @@ mod list;
 mod maps;
 mod memory;
 mod on_disk;
+mod open_file;
 mod own_mounts;
 mod peer;
 mod process;
@@ -51,6 +55,7 @@ pub use maps::{
     MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules, open_at_once, visit_mappings,
 };
 pub use memory::Memory;
+pub use open_file::{Handle, OpenFile};
 pub use peer::has_own_rights;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};

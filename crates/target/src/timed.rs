@@ -8,8 +8,8 @@
 //! All who look at processes of others share the bounds: threads that wait, and the part of the time that a user may hold them up.
 
 use std::{
+    fs::File,
     io,
-    os::unix::fs::MetadataExt as _,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
         mpsc::{self, RecvTimeoutError, SyncSender, TrySendError},
@@ -18,24 +18,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{fstatfs, major};
-
 use super::{
-    contents::OpenFile,
-    file_systems::answers,
+    blocked::Blocked,
+    open_file::OpenFile,
     time_shares::TimeShares,
     user::{ROOT, user_of},
 };
 
-/// How long an answer is waited for that root's processes or files give.
+/// How long an answer is waited for that root's processes or files give, and while another of theirs has not come.
 const PATIENCE_WITH_ROOT: Duration = Duration::from_secs(5);
-/// The same of another user's, where that has held up nobody of late.
+const PATIENCE_BEHIND_ROOT: Duration = Duration::from_millis(100);
+/// The same of another user's, where that has held up nobody of late, and where only others' have.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Users whose answers take longer may take one part in so many of the time.
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+/// Answers that would be waited for less long are not asked for.
+const NO_PATIENCE: Duration = Duration::from_millis(10);
+/// Each user, and all but root together, may hold others up one part in so many of the time; all together twice as long at once.
 const PART: u64 = 10;
-/// An answer that comes so soon is not counted: reading takes time for everybody's.
-const AT_ONCE: Duration = Duration::from_millis(1);
-/// Reads that are left to themselves: of one user but root, and of all those.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(2);
+/// Reads that are left to themselves: of root, of another user, and of all those.
+const MAX_OF_ROOT: usize = 128;
 const MAX_OF_USER: usize = 16;
 const MAX_OF_USERS: usize = 128;
 /// Threads that stay for the next read.
@@ -47,8 +49,8 @@ const ALL_USERS: u32 = u32::MAX;
 /// Reads something of a process that it may keep from being read.
 ///
 /// # Errors
-/// `TimedOut` where the process does not answer, or others of its user's do not so often that it is not asked; `NotFound` where it has
-/// ended. Otherwise those of the reading.
+/// `TimedOut` where the process does not answer, or its user's processes and files have taken their share of the time; `NotFound` where it
+/// has ended. Otherwise those of the reading.
 pub fn read_of_process<T: Send + 'static>(
     pid: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -68,29 +70,24 @@ pub fn read_of_user<T: Send + 'static>(
     READS.read(user, None, read)
 }
 
-/// Reads an open file that its file system may keep from being read, for somebody; at once where that asks nobody else.
+/// Reads an open file that its file system may keep from being read; at once where that asks nobody else.
 ///
 /// # Errors
 /// As those of [`read_of_process`].
 pub fn read_file<T: Send + 'static>(
-    user: u32,
     open: OpenFile,
     read: impl FnOnce(OpenFile) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    // Those that ask others have no device of their own.
-    if major(open.metadata.dev()) != 0 {
-        return read(open);
-    }
-    let asked = read_of_user(user, move || {
-        let answers = answers(fstatfs(&open.file)?.f_type);
-        Ok((open, answers))
-    });
-    let (open, answers) = asked?;
-    if answers {
+    if open.file.answers() {
         read(open)
     } else {
-        read_of_user(user, move || read(open))
+        read_of_user(open.file.user(), move || read(open))
     }
+}
+
+/// Closes a file of a user's, which its file system may keep from coming to an end; nobody waits for that.
+pub(crate) fn close_for(user: u32, file: File) {
+    READS.leave(user, move || drop(file));
 }
 
 static READS: LazyLock<Reads> = LazyLock::new(Reads::default);
@@ -104,7 +101,9 @@ struct State {
     next: u64,
     /// Threads that wait for something to read.
     idle: Vec<SyncSender<Job>>,
-    shares: TimeShares,
+    /// Time that was waited, by user, and for all but root.
+    by_user: TimeShares,
+    by_all: TimeShares,
     began: Instant,
 }
 
@@ -138,7 +137,8 @@ impl Default for State {
             open: Vec::new(),
             next: 0,
             idle: Vec::new(),
-            shares: TimeShares::one_in(PART),
+            by_user: TimeShares::one_in(PART),
+            by_all: TimeShares::one_in(PART),
             began: Instant::now(),
         }
     }
@@ -155,31 +155,52 @@ impl Reads {
         pid: Option<u32>,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (number, patience) = self.state().begin(user, pid).ok_or_else(unanswered)?;
-        let question = Question {
-            reads: self.clone(),
-            number,
-        };
+        let (number, patience) = self.state().begin(user, pid)?;
+        let question = self.question(number);
         let (sender, answers) = mpsc::sync_channel(1);
-        let begun = Instant::now();
         self.hand_over(Box::new(move || {
+            let begun = Blocked::begin();
             let answer = read();
+            let blocked = begun.end();
             drop(question);
             // Nobody may be waiting any more.
-            let _ = sender.send(answer);
+            let _ = sender.send((answer, blocked));
         }))?;
         let answer = answers.recv_timeout(patience);
-        let mut state = self.state();
-        state.count(user, begun.elapsed());
+        let waited = answer.as_ref().map_or(patience, |(_, blocked)| *blocked);
+        self.state().end(user, patience, waited);
         match answer {
-            Ok(answer) => answer,
+            Ok((answer, _)) => answer,
             Err(RecvTimeoutError::Disconnected) => {
                 Err(io::Error::other("reading it has failed: please report it"))
             }
             Err(RecvTimeoutError::Timeout) => {
-                state.give_up(number);
+                self.state().give_up(number);
                 Err(unanswered())
             }
+        }
+    }
+
+    /// Does something for a user that nobody waits for.
+    fn leave(&self, user: u32, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        let number = state.open(user, None);
+        state.give_up(number);
+        drop(state);
+        let question = self.question(number);
+        let handed_over = self.hand_over(Box::new(move || {
+            work();
+            drop(question);
+        }));
+        if let Err(error) = handed_over {
+            tracing::warn!(%error, "no thread closes a file");
+        }
+    }
+
+    fn question(&self, number: u64) -> Question {
+        Question {
+            reads: self.clone(),
+            number,
         }
     }
 
@@ -222,25 +243,42 @@ fn work(reads: &Weak<Mutex<State>>, first: Job) {
 
 impl State {
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(self.began.elapsed())
     }
 
-    /// The number of a read that begins, and how long it is to be waited for; `None` where it is not to begin.
-    fn begin(&mut self, user: u32, pid: Option<u32>) -> Option<(u64, Duration)> {
+    /// The number of a read that begins, and how long it is to be waited for. That is counted already.
+    ///
+    /// # Errors
+    /// `TimedOut` where it is not to begin.
+    fn begin(&mut self, user: u32, pid: Option<u32>) -> io::Result<(u64, Duration)> {
         let given_up = || self.open.iter().filter(|open| open.is_given_up);
         if pid.is_some() && given_up().any(|open| open.pid == pid) {
-            return None;
+            return Err(unanswered());
         }
-        let patience = if user == ROOT {
-            PATIENCE_WITH_ROOT
+        let of_user = given_up().filter(|open| open.user == user).count();
+        let of_users = given_up().filter(|open| open.user != ROOT).count();
+        let is_full = if user == ROOT {
+            of_user >= MAX_OF_ROOT
         } else {
-            let of_user = given_up().filter(|open| open.user == user).count();
-            let of_users = given_up().filter(|open| open.user != ROOT).count();
-            if of_user >= MAX_OF_USER || of_users >= MAX_OF_USERS {
-                return None;
-            }
-            self.patience_with(user)?
+            of_user >= MAX_OF_USER || of_users >= MAX_OF_USERS
         };
+        if is_full {
+            return Err(too_many());
+        }
+        let patience = match (user, of_user) {
+            (ROOT, 0) => PATIENCE_WITH_ROOT,
+            (ROOT, _) => PATIENCE_BEHIND_ROOT,
+            _ => self.patience_with(user).ok_or_else(too_many)?,
+        };
+        if user != ROOT {
+            let (taken_ns, now_ns) = (nanoseconds(patience), self.now_ns());
+            self.by_user.take(user, taken_ns, now_ns);
+            self.by_all.take(ALL_USERS, taken_ns, now_ns);
+        }
+        Ok((self.open(user, pid), patience))
+    }
+
+    fn open(&mut self, user: u32, pid: Option<u32>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.open.push(Open {
@@ -249,30 +287,27 @@ impl State {
             pid,
             is_given_up: false,
         });
-        Some((number, patience))
+        number
     }
 
-    /// How long an answer of a user's may be waited for; `None` where that is no time.
+    /// How long an answer of a user's may be waited for; `None` where that is no time. Others who were waited for leave some to each.
     fn patience_with(&mut self, user: u32) -> Option<Duration> {
         let now_ns = self.now_ns();
-        let mut taken_ns = |user| Duration::from_nanos(self.shares.taken_ns(user, now_ns));
-        let taken = taken_ns(user).max(taken_ns(ALL_USERS) / 2);
-        // So that at least half of what is waited is counted.
-        PATIENCE
-            .checked_sub(taken)
-            .filter(|patience| *patience >= 2 * AT_ONCE)
+        let of_user = Duration::from_nanos(self.by_user.taken_ns(user, now_ns));
+        let of_all = Duration::from_nanos(self.by_all.taken_ns(ALL_USERS, now_ns));
+        let left = PATIENCE_WITH_ALL.saturating_sub(of_all).max(LEAST_PATIENCE);
+        let patience = PATIENCE.saturating_sub(of_user).min(left);
+        (patience >= NO_PATIENCE).then_some(patience)
     }
 
-    /// Counts how long an answer was waited for.
-    fn count(&mut self, user: u32, waited: Duration) {
-        let took = waited.saturating_sub(AT_ONCE);
-        if user == ROOT || took.is_zero() {
+    /// Counts how much of the patience was waited.
+    fn end(&mut self, user: u32, patience: Duration, waited: Duration) {
+        if user == ROOT {
             return;
         }
-        let (took_ns, now_ns) = (u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), self.now_ns());
-        for user in [user, ALL_USERS] {
-            self.shares.take(user, took_ns, now_ns);
-        }
+        let (rest_ns, now_ns) = (nanoseconds(patience.saturating_sub(waited)), self.now_ns());
+        self.by_user.give_back(user, rest_ns, now_ns);
+        self.by_all.give_back(ALL_USERS, rest_ns, now_ns);
     }
 
     fn give_up(&mut self, number: u64) {
@@ -282,11 +317,18 @@ impl State {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn unanswered() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::TimedOut,
-        "its process or file system does not answer: try again",
-    )
+    let text = "the process or its file system does not answer: try again";
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+fn too_many() -> io::Error {
+    let text = "other processes of the same user do not answer: try again in some seconds";
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 #[cfg(test)]
@@ -355,24 +397,32 @@ mod tests {
         let mut state = State::default();
         let mut waited = Duration::ZERO;
         for pid in 0..10_000 {
-            let Some((number, patience)) = state.begin(USER, Some(pid)) else {
+            let Ok((number, patience)) = state.begin(USER, Some(pid)) else {
                 continue;
             };
-            state.count(USER, patience);
+            state.end(USER, patience, patience);
             waited += patience;
             state.open.retain(|open| open.number != number);
         }
-        assert!(waited < PATIENCE * 3, "{waited:?}");
-        assert!(state.begin(ROOT, Some(1)).is_some());
-        assert!(state.begin(USER + 1, Some(1)).is_some());
-        // However many users do the same, some time is left to root.
-        for user in USER..2 * USER {
-            if let Some((_, patience)) = state.begin(user, Some(user)) {
-                state.count(user, patience);
-                waited += patience;
-            }
+        assert!(waited < PATIENCE * 2, "{waited:?}");
+        assert!(state.begin(ROOT, Some(1)).is_ok());
+        assert!(state.begin(USER + 1, Some(1)).is_ok());
+    }
+
+    #[test]
+    fn others_who_were_waited_for_leave_some_time_to_each_user() {
+        let mut state = State::default();
+        let begun: Vec<_> = (0..100)
+            .map(|user| state.begin(USER + user, Some(user)).unwrap().1)
+            .collect();
+        assert_eq!(begun[0], PATIENCE);
+        assert!(begun.iter().all(|patience| *patience >= LEAST_PATIENCE));
+        assert!(begun[10..].iter().all(|patience| *patience < PATIENCE / 2));
+        // Not what others have not waited for in the end.
+        for (user, patience) in (0..).zip(begun) {
+            state.end(USER + user, patience, Duration::ZERO);
         }
-        assert!(waited < PATIENCE * 6, "{waited:?}");
+        assert_eq!(state.begin(USER, Some(1_000)).unwrap().1, PATIENCE);
     }
 
     #[test]
@@ -380,10 +430,11 @@ mod tests {
         let mut state = State::default();
         let mut begin = |user, pid| {
             let begun = state.begin(user, Some(pid));
-            if let Some((number, _)) = begun {
+            if let Ok((number, patience)) = begun {
+                state.end(user, patience, Duration::ZERO);
                 state.give_up(number);
             }
-            begun.is_some()
+            begun.is_ok()
         };
         let of_user = (0..1_000).filter(|pid| begin(USER, *pid)).count();
         assert_eq!(of_user, MAX_OF_USER);

@@ -2,22 +2,22 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
-use super::standing::{Namespace, Standing};
+use super::standing::{Ancestry, Standing, ancestry};
 
 /// The user whose processes count for nobody else.
 pub const ROOT: u32 = 0;
 
-/// The user who started a process, whatever that may do by now; `None` where it has ended. This waits for nothing of the process. What a user has started in a user namespace of their own is theirs,
-/// whatever number it has there. What the daemon's own user has started counts as root's.
+/// The user who started a process, whatever that may do by now; `None` where it has ended. This waits for nothing of the process.
+///
+/// What a user has started in a user namespace of their own is theirs, whatever number it has there. What the daemon's own user has started
+/// counts as root's.
+#[must_use]
 pub fn user_of(pid: u32) -> Option<u32> {
-    let user = match Standing::of(pid) {
-        Ok(Standing {
-            namespace: Namespace::MadeBy(maker),
-            ..
-        }) if maker != ROOT => maker,
-        Ok(standing) => standing.users.real,
+    let user = match (ancestry(pid), Standing::of(pid)) {
+        (Ok(Ancestry::Below { maker, .. }), _) if maker != ROOT => maker,
+        (_, Ok(standing)) => standing.users.real,
         // The daemon may not be allowed to know all of that.
-        Err(_) => fs::metadata(format!("/proc/{pid}")).ok()?.uid(),
+        _ => fs::metadata(format!("/proc/{pid}")).ok()?.uid(),
     };
     let is_own = user == rustix::process::getuid().as_raw();
     Some(if is_own { ROOT } else { user })

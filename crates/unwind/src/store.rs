@@ -346,13 +346,11 @@ impl Store {
             users: HashMap::from([(user, 1)]),
         };
         let reach = shares::reach(user, self.limits.chunks) as usize;
-        match self.place_rows(reach, table, &mut held.runs) {
-            Some(placed) => Ok((held, placed)),
-            None => {
-                self.give_back(&held);
-                Err(Refused::Chunks(self.limits.chunks))
-            }
-        }
+        let Some(placed) = self.place_rows(reach, table, &mut held.runs) else {
+            self.give_back(&held);
+            return Err(Refused::Chunks(self.limits.chunks));
+        };
+        Ok((held, placed))
     }
 
     /// Forgets a module that is idle, so that there may be room for one that was refused, and gives its index: its record is to

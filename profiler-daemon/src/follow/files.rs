@@ -12,8 +12,8 @@ use std::{
 };
 
 use profiler_target::{
-    Mapping, Module,
-    contents::{Contents, FileKey, OpenFile, UNKNOWN_OWNER},
+    Mapping, Module, OpenFile,
+    contents::{Contents, FileKey, UNKNOWN_OWNER},
     read_file, read_of_process, user_of,
 };
 use profiler_unwind::{self as unwind, BuildError, Key, Segments, Table};
@@ -75,12 +75,7 @@ pub enum Source {
     /// They have been read.
     Read(Contents),
     /// Known from before: they are read where they are needed.
-    Unread {
-        /// The file.
-        open: OpenFile,
-        /// Who has begun the process that has mapped it.
-        user: u32,
-    },
+    Unread(Box<OpenFile>),
 }
 
 /// What came of making a table. It outlives the table itself, which is only in the programs' maps.
@@ -120,16 +115,16 @@ impl Files {
     pub fn open(&mut self, pid: u32, module: &Module) -> io::Result<(KnownFile, Source)> {
         let module = module.clone();
         let opened = read_of_process(pid, move || {
-            let (file, _) = module.open(pid)?;
             let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
-            Ok((OpenFile::of(file)?, user))
+            let (file, _) = module.open(pid)?;
+            OpenFile::of(file, user)
         });
-        let (open, user) = opened?;
+        let open = opened?;
         let state = open.key;
         if let Some(known) = self.known.get(&state) {
-            return Ok((known.clone(), Source::Unread { open, user }));
+            return Ok((known.clone(), Source::Unread(Box::new(open))));
         }
-        let contents = contents(user, open)?;
+        let contents = contents(open)?;
         let bytes = contents.as_ref();
         let id = build_id(bytes).filter(|_| state.owner != UNKNOWN_OWNER);
         let id = id.unwrap_or_else(|| state.identity().map(u64::to_le_bytes).concat());
@@ -239,17 +234,17 @@ enum Failed {
 fn table(file: &KnownFile, source: &Source) -> Result<(Table, Option<Unkept>), Failed> {
     let made = match source {
         Source::Read(contents) => file.table(contents.as_ref()),
-        Source::Unread { open, user } => {
-            let contents = open.try_clone().and_then(|open| contents(*user, open));
+        Source::Unread(open) => {
+            let contents = open.try_clone().and_then(contents);
             file.table(contents.map_err(Failed::Unread)?.as_ref())
         }
     };
     made.map_err(Failed::Nothing)
 }
 
-/// The bytes of a file that a process of a user's has mapped.
-fn contents(user: u32, open: OpenFile) -> io::Result<Contents> {
-    read_file(user, open, |open| Contents::of(&open.file))
+/// The bytes of a file that a process has mapped.
+fn contents(open: OpenFile) -> io::Result<Contents> {
+    read_file(open, |open| Contents::of(&open.file))
 }
 
 fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -242,7 +242,10 @@ impl Follower {
         if let Some(vdso) = seen.iter().find(|mapping| mapping.is_vdso()) {
             match Files::vdso(pid, vdso) {
                 Ok(opened) => add(self, opened, vec![vdso.clone()]),
-                Err(error) => tracing::debug!(pid, %error, "its vDSO is not read"),
+                Err(error) => {
+                    *is_partial |= error.kind() == io::ErrorKind::TimedOut;
+                    tracing::debug!(pid, %error, "its vDSO is not read");
+                }
             }
         }
         mapped

@@ -165,7 +165,7 @@ impl Closing {
                     is_late.store(true, Ordering::SeqCst);
                     tracing::warn!(
                         number,
-                        "links are not closed: a program waits for memory of its thread"
+                        "links are not closed: a program waits for memory of its thread, or a link is still being opened"
                     );
                 }
                 return false;

@@ -6,18 +6,55 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How long a link is waited for while the kernel has not yet opened another that was given up: it opens one at a time.
-const PATIENCE_BEHIND_LATE: Duration = Duration::from_millis(100);
+use profiler_target::TimeShares;
+
+/// How long a link is waited for while the kernel has not yet opened another that was given up, as it opens one at a time; and where links
+/// have been waited for in vain too often.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for one, at however many sites.
+const MOST_PATIENCE: Duration = Duration::from_secs(20);
+/// Links may be waited for in vain one part in so many of the time; what was waited for one is so many times missing to the next.
+const PART: u64 = 10;
+const IN_VAIN_TIMES: u64 = 4;
+/// All links share that.
+const ALL: u32 = 0;
 
 /// Links that were given up, and which the kernel has not opened yet.
 static LATE: AtomicUsize = AtomicUsize::new(0);
+/// Time in which links were waited for in vain.
+static IN_VAIN: LazyLock<Mutex<InVain>> = LazyLock::new(Mutex::default);
+
+struct InVain {
+    shares: TimeShares,
+    since: Instant,
+}
+
+impl Default for InVain {
+    fn default() -> Self {
+        Self {
+            shares: TimeShares::one_in(PART),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl InVain {
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.since.elapsed())
+    }
+}
+
+fn in_vain() -> MutexGuard<'static, InVain> {
+    IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A link, which is closed when this is dropped.
 pub(super) enum MultiLink {
@@ -28,18 +65,18 @@ pub(super) enum MultiLink {
 /// A link that is still being opened. Dropping it waits for that, and closes it.
 pub(super) struct LateLink(Receiver<io::Result<OwnedFd>>);
 
-impl LateLink {
-    fn new(opened: Receiver<io::Result<OwnedFd>>) -> Self {
-        LATE.fetch_add(1, Ordering::SeqCst);
-        Self(opened)
-    }
-}
-
 impl Drop for LateLink {
     fn drop(&mut self) {
         drop(self.0.recv());
-        LATE.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// How far the opening of a link is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    UnderWay,
+    GivenUp,
+    Over,
 }
 
 /// Opens a link, which then is among the others: also where it takes longer than the patience, and is to be closed with them.
@@ -51,16 +88,18 @@ pub(super) fn open(
     links: &mut Vec<MultiLink>,
     open: impl FnOnce() -> io::Result<OwnedFd> + Send + 'static,
 ) -> io::Result<()> {
-    let is_any_late = LATE.load(Ordering::SeqCst) > 0;
-    let patience = if is_any_late {
-        patience.min(PATIENCE_BEHIND_LATE)
-    } else {
-        patience
-    };
+    let patience = patience_now(patience);
     let (sender, opened) = mpsc::channel();
-    thread::Builder::new().name("opener".to_owned()).spawn(move || {
+    let state = Arc::new(Mutex::new(State::UnderWay));
+    let of_thread = Arc::clone(&state);
+    let thread = thread::Builder::new().name("opener".to_owned());
+    thread.spawn(move || {
+        let link = open();
+        if enter(&of_thread, State::Over) == State::GivenUp {
+            LATE.fetch_sub(1, Ordering::SeqCst);
+        }
         // Where nobody waits any more, that closes it.
-        let _ = sender.send(open());
+        let _ = sender.send(link);
     })?;
     match opened.recv_timeout(patience) {
         Ok(link) => {
@@ -68,8 +107,9 @@ pub(super) fn open(
             Ok(())
         }
         Err(RecvTimeoutError::Timeout) => {
+            give_up(&state, patience);
             links.push(MultiLink::Late {
-                _link: LateLink::new(opened),
+                _link: LateLink(opened),
             });
             Err(kept_waiting())
         }
@@ -79,11 +119,46 @@ pub(super) fn open(
     }
 }
 
+fn patience_now(patience: Duration) -> Duration {
+    if LATE.load(Ordering::SeqCst) > 0 {
+        return patience.min(LEAST_PATIENCE);
+    }
+    let mut in_vain = in_vain();
+    let now_ns = in_vain.now_ns();
+    let taken = Duration::from_nanos(in_vain.shares.taken_ns(ALL, now_ns));
+    let most = MOST_PATIENCE.saturating_sub(taken).max(LEAST_PATIENCE);
+    patience.min(most)
+}
+
+fn give_up(state: &Mutex<State>, waited: Duration) {
+    LATE.fetch_add(1, Ordering::SeqCst);
+    if enter(state, State::GivenUp) == State::Over {
+        LATE.fetch_sub(1, Ordering::SeqCst);
+    }
+    let mut in_vain = in_vain();
+    let now_ns = in_vain.now_ns();
+    let missing_ns = nanoseconds(waited).saturating_mul(IN_VAIN_TIMES);
+    in_vain.shares.take(ALL, missing_ns, now_ns);
+}
+
+/// The state that it was in before.
+fn enter(state: &Mutex<State>, next: State) -> State {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    if *state == State::Over {
+        return State::Over;
+    }
+    std::mem::replace(&mut *state, next)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn kept_waiting() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        "some process that has mapped the file keeps the kernel from placing the probe: it is starting a program, or waits for its own \
-         file system with its memory locked. Try again, or end that process",
+        "another process that has this file mapped keeps the kernel from placing the probe: it is starting a program, or its memory is \
+         locked while a file system does not answer. Try again, or end that process",
     )
 }
 
@@ -125,9 +200,12 @@ mod tests {
             descriptor()
         });
         assert_eq!(other.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(LATE.load(Ordering::SeqCst), 2);
         drop((go_on, hold));
+        while LATE.load(Ordering::SeqCst) > 0 {
+            thread::yield_now();
+        }
         drop(links);
-        assert_eq!(LATE.load(Ordering::SeqCst), 0);
         let closed = io::Write::write(&mut write, &[0]).unwrap_err();
         assert_eq!(closed.kind(), io::ErrorKind::BrokenPipe);
     }

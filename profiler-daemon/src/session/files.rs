@@ -11,9 +11,8 @@ use profiler_common::instruction::Action;
 use profiler_debug_files::{Home, Reader, Rights};
 use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
 use profiler_target::{
-    self as target, Module, Process,
-    contents::{Contents, OpenFile},
-    executable_mappings, read_of_process,
+    self as target, Module, OpenFile, Process, contents::Contents, executable_mappings, read_of_process,
+    user_of,
 };
 
 use super::{
@@ -190,11 +189,12 @@ pub fn read_process(
 fn open(pid: u32, module: &Module, reader: &Reader) -> io::Result<(OpenFile, PathBuf)> {
     let (module, reader) = (module.clone(), reader.clone());
     read_of_process(pid, move || {
+        let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
         let (file, path) = module.open(pid)?;
         if !reader.may_read(&file) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok((OpenFile::of(file)?, path))
+        Ok((OpenFile::of(file, user)?, path))
     })
 }
 
@@ -252,7 +252,7 @@ impl KnownFile {
 /// What a file at a path says of itself.
 #[cfg(test)]
 pub fn know_path(path: &std::path::Path) -> Arc<KnownFile> {
-    let open = OpenFile::of(std::fs::File::open(path).unwrap()).unwrap();
+    let open = OpenFile::own(std::fs::File::open(path).unwrap()).unwrap();
     let home = Home::new(path, &["/"]);
     let known = know("", &open, &home, &Library::new(None));
     Arc::new(known.unwrap().unwrap())

@@ -4,9 +4,13 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+};
 
 use super::{
     command::Caller,
@@ -21,6 +25,11 @@ const AT_ONCE: usize = 2;
 /// (`trace_access`).
 const LOOK_UPS_AT_ONCE: usize = 64;
 
+/// How long a request of a user's may be served before others are served beside it: it may wait for a file system that never answers. So
+/// many requests of users at a time.
+const OVERDUE: Duration = Duration::from_secs(20);
+const MAX_OVERDUE: usize = 14;
+
 /// Requests of one user other than root that may wait.
 const MAX_WAITING: usize = 64;
 
@@ -31,6 +40,7 @@ pub struct Turns(Arc<Inner>);
 struct Inner {
     of_root: Arc<Semaphore>,
     of_users: Arc<Semaphore>,
+    overdue: Arc<Semaphore>,
     /// By user, while a request of it is there.
     users: Mutex<HashMap<u32, User>>,
 }
@@ -43,8 +53,10 @@ struct User {
 
 /// Leave to read, until it is dropped: by what reads, even where nobody waits for that any more.
 pub struct Turn {
-    /// Given back before the user's requests are counted anew.
-    permits: Vec<OwnedSemaphorePermit>,
+    /// Root's, or the user's own. Given back before the user's requests are counted anew.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Holds the one of all users.
+    of_users: Option<AbortHandle>,
     _request: Request,
 }
 
@@ -69,6 +81,7 @@ impl Turns {
         Self(Arc::new(Inner {
             of_root: Arc::new(Semaphore::new(number)),
             of_users: Arc::new(Semaphore::new(number)),
+            overdue: Arc::new(Semaphore::new(MAX_OVERDUE)),
             users: Mutex::default(),
         }))
     }
@@ -80,19 +93,35 @@ impl Turns {
     pub async fn take(&self, caller: Caller) -> Result<Turn, SessionError> {
         let (request, own) = self.announce(caller)?;
         let closed = |_| SessionError::new(Reason::Stopping, "the daemon is stopping");
-        let mut permits = Vec::new();
-        let all = if caller.is_root() {
-            &self.0.of_root
-        } else {
-            // Before one of all users' turns: what waits for its own user holds up nobody else.
-            permits.push(own.acquire_owned().await.map_err(closed)?);
-            &self.0.of_users
-        };
-        permits.push(Arc::clone(all).acquire_owned().await.map_err(closed)?);
+        if caller.is_root() {
+            let one = Arc::clone(&self.0.of_root).acquire_owned().await;
+            return Ok(Turn {
+                permit: Some(one.map_err(closed)?),
+                of_users: None,
+                _request: request,
+            });
+        }
+        // Before one of all users' turns: what waits for its own user holds up nobody else.
+        let own = own.acquire_owned().await.map_err(closed)?;
+        let one = Arc::clone(&self.0.of_users).acquire_owned().await;
+        let of_users = self.hold(one.map_err(closed)?);
         Ok(Turn {
-            permits,
+            permit: Some(own),
+            of_users: Some(of_users),
             _request: request,
         })
+    }
+
+    /// Holds a turn until the request is over, or it is overdue and there is room for one that is.
+    fn hold(&self, turn: OwnedSemaphorePermit) -> AbortHandle {
+        let overdue = Arc::clone(&self.0.overdue);
+        let holds = tokio::spawn(async move {
+            tokio::time::sleep(OVERDUE).await;
+            let _beside = overdue.acquire_owned().await;
+            drop(turn);
+            std::future::pending::<()>().await;
+        });
+        holds.abort_handle()
     }
 
     fn announce(&self, caller: Caller) -> Result<(Request, Arc<Semaphore>), SessionError> {
@@ -128,15 +157,16 @@ impl Drop for Request {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.permits.clear();
+        if let Some(of_users) = self.of_users.take() {
+            of_users.abort();
+        }
+        self.permit = None;
         memory::give_back_soon();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn caller(uid: u32) -> Caller {

@@ -15,6 +15,7 @@ impl Root {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("tmp")).unwrap();
         let writer = Writer {
+            answers: rustix::process::geteuid().as_raw(),
             user: rustix::process::geteuid().as_raw(),
             reader: Reader::OWN,
             began: SystemTime::now(),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use profiler_debug_files::{Links, Reader, SourceText, open_regular};
+use profiler_debug_files::{Links, SourceText, open_regular};
 use profiler_proto::v1;
 use rustix::fs::{Mode, OFlags};
 
@@ -185,7 +185,7 @@ fn read(path: &str) -> io::Result<SourceText> {
 fn open(path: &str) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open("/", flags, Mode::empty())?;
-    open_regular(root.as_fd(), Path::new(path), Links::Followed, &Reader::OWN)
+    open_regular(root.as_fd(), Path::new(path), Links::Followed)
 }
 
 #[cfg(test)]

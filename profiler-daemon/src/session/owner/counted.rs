@@ -26,7 +26,7 @@ impl Owner {
             if let Some(next_ns) = session.next_bucket_ns()
                 && !unknown.contains(&session.owner().uid)
             {
-                let next_ns = next_ns.max(running.shares.from_ns(session.owner()));
+                let next_ns = next_ns.max(running.shares.allowed_from_ns(session.owner()));
                 running.next_tick_ns = running.next_tick_ns.min(next_ns);
             }
         }

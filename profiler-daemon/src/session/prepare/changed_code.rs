@@ -4,6 +4,8 @@
 //! breakpoint in its place would have the thread go on amid that. Code that is mapped to be written to has no probes at all: the kernel
 //! leaves it out without a word. And code that a process has copied to other memory, to run it there, has no probes either.
 
+use std::io;
+
 use profiler_target::{Mapping, Memory, read_of_process};
 
 use super::super::{
@@ -48,12 +50,23 @@ impl CodeRange {
 }
 
 /// The code of a process, as it is by now.
-pub struct Code(Option<Memory>);
+pub enum Code {
+    /// In its memory.
+    In(Memory),
+    /// Of a process that is gone nothing is known.
+    Gone,
+    /// The process did not let it be looked at.
+    Silent,
+}
 
 impl Code {
-    /// That of a process. Of one that is gone nothing is known.
+    /// That of a process.
     pub fn of(pid: u32) -> Self {
-        Self(read_of_process(pid, move || Memory::open(pid)).ok())
+        match read_of_process(pid, move || Memory::open(pid)) {
+            Ok(memory) => Self::In(memory),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Self::Silent,
+            Err(_) => Self::Gone,
+        }
     }
 
     /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be, or none would be reached. Pages
@@ -62,6 +75,11 @@ impl Code {
         let CodeRange { offset, bytes } = range;
         if !file.runs(offset) {
             return Some(COPIED);
+        }
+        if matches!(self, Self::Silent) {
+            return Some(
+                "its process does not let its code be looked at, which may have been changed: try again",
+            );
         }
         let mut mappings = file.module.mappings.iter();
         let bytes = bytes.clamp(1, MAX_BYTES);
@@ -83,7 +101,7 @@ impl Code {
         CodeRange { offset, bytes }: CodeRange,
         address: u64,
     ) -> bool {
-        let Some(memory) = &self.0 else { return false };
+        let Self::In(memory) = self else { return false };
         // Of the file's own pages nobody can have changed anything.
         let is_private = memory.is_private(address..address + bytes);
         if mapping.inode == 0 || !is_private.unwrap_or(false) {

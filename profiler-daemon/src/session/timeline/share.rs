@@ -26,7 +26,7 @@ pub struct Shares {
 
 impl Shares {
     /// From when on buckets of an owner may end.
-    pub fn from_ns(&self, owner: Caller) -> u64 {
+    pub fn allowed_from_ns(&self, owner: Caller) -> u64 {
         if owner.is_root() {
             return 0;
         }
@@ -37,7 +37,7 @@ impl Shares {
     pub fn turns(&self, due: &[Caller], now_ns: u64) -> Vec<Caller> {
         let root = due.iter().find(|owner| owner.is_root());
         let users = due.iter().filter(|owner| !owner.is_root());
-        let users = users.filter(|owner| self.from_ns(**owner) <= now_ns);
+        let users = users.filter(|owner| self.allowed_from_ns(**owner) <= now_ns);
         let user = users.min_by_key(|owner| self.until_ns(**owner));
         root.into_iter().chain(user).copied().collect()
     }
@@ -125,10 +125,13 @@ mod tests {
         let due = [user(1), ROOT, user(2)];
         assert_eq!(shares.turns(&due, 0), [ROOT, user(1)]);
         shares.use_up(ROOT, 0, 100 * MS);
-        assert_eq!(shares.from_ns(user(1)), 0, "root's time is its own");
+        assert_eq!(shares.allowed_from_ns(user(1)), 0, "root's time is its own");
         shares.use_up(user(1), 0, 2 * MS);
-        assert_eq!((shares.from_ns(ROOT), shares.from_ns(user(2))), (0, 4 * MS));
-        assert_eq!(shares.from_ns(user(1)), 20 * MS);
+        assert_eq!(
+            (shares.allowed_from_ns(ROOT), shares.allowed_from_ns(user(2))),
+            (0, 4 * MS)
+        );
+        assert_eq!(shares.allowed_from_ns(user(1)), 20 * MS);
         assert_eq!(shares.turns(&due, 3 * MS), [ROOT]);
         assert_eq!(shares.turns(&due, 4 * MS), [ROOT, user(2)]);
         shares.use_up(user(2), KNOWN_NS + 30 * MS, KNOWN_NS + 30 * MS);
