@@ -117,32 +117,6 @@ impl From<&ProcessState> for Standing {
 
 /// The user namespace of a process.
 fn namespace(pid: u32) -> io::Result<Namespace> {
-    Ok(match ancestry(pid)? {
-        Ancestry::Own => Namespace::Own,
-        Ancestry::Below { maker, level: 1 } => Namespace::MadeBy(maker),
-        Ancestry::Below { .. } | Ancestry::Elsewhere => Namespace::Nested,
-    })
-}
-
-/// How a process's user namespace descends from the daemon's own.
-pub(crate) enum Ancestry {
-    /// It is that one.
-    Own,
-    /// It lies so many levels below; the outermost of these was made by this user.
-    Below {
-        /// The user.
-        maker: u32,
-        /// 1 for one that was made in the daemon's own.
-        level: usize,
-    },
-    /// It is not one of those below.
-    Elsewhere,
-}
-
-/// See [`Ancestry`].
-pub(crate) fn ancestry(pid: u32) -> io::Result<Ancestry> {
-    /// Namespaces that lie within each other, at most (`create_user_ns` in `kernel/user_namespace.c`).
-    const MAX_LEVELS: usize = 33;
     /// `NS_GET_PARENT` of `linux/nsfs.h`.
     const GET_PARENT: libc::Ioctl = 0xb702;
     /// `NS_GET_OWNER_UID`.
@@ -152,31 +126,28 @@ pub(crate) fn ancestry(pid: u32) -> io::Result<Ancestry> {
     let (of_process, own) = match (fs::metadata(&path), fs::metadata("/proc/self/ns/user")) {
         (Ok(of_process), Ok(own)) => (identity(&of_process), identity(&own)),
         // Kernels without such namespaces.
-        (_, Err(_)) => return Ok(Ancestry::Own),
+        (_, Err(_)) => return Ok(Namespace::Own),
         (Err(error), Ok(_)) => return Err(error),
     };
     if of_process == own {
-        return Ok(Ancestry::Own);
+        return Ok(Namespace::Own);
     }
-    let mut file = File::open(path)?;
-    for level in 1..=MAX_LEVELS {
-        // SAFETY: the descriptor is open; the call gives another, which is nobody else's.
-        let parent = unsafe {
-            match libc::ioctl(file.as_raw_fd(), GET_PARENT) {
-                ..0 => return Ok(Ancestry::Elsewhere),
-                parent => File::from_raw_fd(parent),
-            }
-        };
-        if identity(&parent.metadata()?) != own {
-            file = parent;
-            continue;
+    let file = File::open(path)?;
+    // SAFETY: the descriptor is open; the call gives another, which is nobody else's.
+    let parent = unsafe {
+        match libc::ioctl(file.as_raw_fd(), GET_PARENT) {
+            // The namespace it is in is not one of those below the daemon's.
+            ..0 => return Ok(Namespace::Nested),
+            parent => File::from_raw_fd(parent),
         }
-        let mut maker: libc::uid_t = 0;
-        // SAFETY: the descriptor is open, and the call writes one number.
-        if unsafe { libc::ioctl(file.as_raw_fd(), GET_OWNER, &raw mut maker) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        return Ok(Ancestry::Below { maker, level });
+    };
+    if identity(&parent.metadata()?) != own {
+        return Ok(Namespace::Nested);
     }
-    Ok(Ancestry::Elsewhere)
+    let mut owner: libc::uid_t = 0;
+    // SAFETY: the descriptor is open, and the call writes one number.
+    if unsafe { libc::ioctl(file.as_raw_fd(), GET_OWNER, &raw mut owner) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Namespace::MadeBy(owner))
 }

@@ -1,26 +1,39 @@
 //! Which user what is done for a process counts for.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
+use std::fs;
 
-use super::standing::{Ancestry, Standing, ancestry};
+use super::stat::Status;
 
 /// The user whose processes count for nobody else.
 pub const ROOT: u32 = 0;
 
-/// The user who started a process, whatever that may do by now; `None` where it has ended. This waits for nothing of the process.
+/// The user who started a process, whatever that may do by now; `None` where it has ended. This waits for nothing of the process, unlike
+/// looking at `/proc/PID/ns` does (`proc_ns_get_link` in `fs/proc/namespaces.c`).
 ///
-/// What a user has started in a user namespace of their own is theirs, whatever number it has there. What the daemon's own user has started
-/// counts as root's.
+/// What a user has started in a user namespace of their own is theirs, whatever number it has there: it counts for who is root there. What
+/// the daemon's own user has started counts as root's.
 #[must_use]
 pub fn user_of(pid: u32) -> Option<u32> {
-    let user = match (ancestry(pid), Standing::of(pid)) {
-        (Ok(Ancestry::Below { maker, .. }), _) if maker != ROOT => maker,
-        (_, Ok(standing)) => standing.users.real,
-        // The daemon may not be allowed to know all of that.
-        _ => fs::metadata(format!("/proc/{pid}")).ok()?.uid(),
+    let status = Status::parse(&fs::read(format!("/proc/{pid}/status")).ok()?)?;
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).ok()?;
+    let user = match root_there(&map) {
+        None | Some(ROOT) => status.users[0],
+        Some(maker) => maker,
     };
     let is_own = user == rustix::process::getuid().as_raw();
     Some(if is_own { ROOT } else { user })
+}
+
+/// Who is root in a user namespace, of its `uid_map` (`user_namespaces(7)`); `None` where nobody who is known here is.
+fn root_there(map: &str) -> Option<u32> {
+    let mut extents = map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+    });
+    extents
+        .find(|[inside, _]| *inside == ROOT)
+        .map(|[_, outside]| outside)
+        .filter(|outside| *outside != u32::MAX)
 }
 
 #[cfg(test)]
@@ -55,6 +68,14 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         user
+    }
+
+    #[test]
+    fn a_namespace_is_of_who_is_root_there() {
+        assert_eq!(root_there("         0          0 4294967295\n"), Some(ROOT));
+        assert_eq!(root_there("1 100000 65536\n0 1000 1\n"), Some(1000));
+        assert_eq!(root_there("0 4294967295 1\n"), None);
+        assert_eq!(root_there(""), None);
     }
 
     #[test]

@@ -94,6 +94,7 @@ fn read_holder(process: u32, address: u64) -> io::Result<Option<u32>> {
 
 /// Whether a process's threads have the numbers for themselves that they have here.
 fn sees_numbers_of(process: u32) -> bool {
-    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/pid")).ok();
-    namespace("self").is_some_and(|own| namespace(&process.to_string()) == Some(own))
+    let own = fs::read_link("/proc/self/ns/pid");
+    let of_process = read_of_process(process, move || fs::read_link(format!("/proc/{process}/ns/pid")));
+    matches!((own, of_process), (Ok(own), Ok(of_process)) if own == of_process)
 }
