@@ -36,6 +36,8 @@ const NO_PATIENCE: Duration = Duration::from_millis(10);
 /// Each user, and all but root together, may hold others up one part in so many of the time; all together twice as long at once.
 const PART: u64 = 10;
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(2);
+/// How long a request waits for what nobody else waits for.
+const PATIENCE_OF_REQUEST: Duration = Duration::from_secs(5);
 /// Reads that are left to themselves: of root, of another user, and of all those.
 const MAX_OF_ROOT: usize = 128;
 const MAX_OF_USER: usize = 16;
@@ -56,7 +58,19 @@ pub fn read_of_process<T: Send + 'static>(
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
-    READS.read(user, Some(pid), read)
+    READS.read(user, Some(pid), None, read)
+}
+
+/// As [`read_of_process`], where a request waits for it and nobody else: longer, and not counted as time of others.
+///
+/// # Errors
+/// As those of [`read_of_process`].
+pub fn read_for_request<T: Send + 'static>(
+    pid: u32,
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
+    READS.read(user, Some(pid), Some(PATIENCE_OF_REQUEST), read)
 }
 
 /// Reads something of a user's files that a file system of theirs may keep from being read.
@@ -67,7 +81,7 @@ pub fn read_of_user<T: Send + 'static>(
     user: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    READS.read(user, None, read)
+    READS.read(user, None, None, read)
 }
 
 /// Reads an open file that its file system may keep from being read; at once where that asks nobody else.
@@ -153,9 +167,10 @@ impl Reads {
         &self,
         user: u32,
         pid: Option<u32>,
+        own_patience: Option<Duration>,
         read: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (number, patience) = self.state().begin(user, pid)?;
+        let (number, patience) = self.state().begin(user, pid, own_patience)?;
         let question = self.question(number);
         let (sender, answers) = mpsc::sync_channel(1);
         self.hand_over(Box::new(move || {
@@ -168,7 +183,9 @@ impl Reads {
         }))?;
         let answer = answers.recv_timeout(patience);
         let waited = answer.as_ref().map_or(patience, |(_, blocked)| *blocked);
-        self.state().end(user, patience, waited);
+        if own_patience.is_none() {
+            self.state().end(user, patience, waited);
+        }
         match answer {
             Ok((answer, _)) => answer,
             Err(RecvTimeoutError::Disconnected) => {
@@ -246,11 +263,16 @@ impl State {
         nanoseconds(self.began.elapsed())
     }
 
-    /// The number of a read that begins, and how long it is to be waited for. That is counted already.
+    /// The number of a read that begins, and how long it is to be waited for: where that is not said, it is counted already.
     ///
     /// # Errors
     /// `TimedOut` where it is not to begin.
-    fn begin(&mut self, user: u32, pid: Option<u32>) -> io::Result<(u64, Duration)> {
+    fn begin(
+        &mut self,
+        user: u32,
+        pid: Option<u32>,
+        own_patience: Option<Duration>,
+    ) -> io::Result<(u64, Duration)> {
         let given_up = || self.open.iter().filter(|open| open.is_given_up);
         if pid.is_some() && given_up().any(|open| open.pid == pid) {
             return Err(unanswered());
@@ -264,6 +286,9 @@ impl State {
         };
         if is_full {
             return Err(too_many());
+        }
+        if let Some(patience) = own_patience {
+            return Ok((self.open(user, pid), patience));
         }
         let patience = match (user, of_user) {
             (ROOT, 0) => PATIENCE_WITH_ROOT,
@@ -372,22 +397,22 @@ mod tests {
     fn a_process_that_does_not_answer_is_given_up_and_asked_again_once_it_has() {
         let (reads, holding) = (Reads::default(), Holding::new());
         let begun = Instant::now();
-        assert!(is_unanswered(&reads.read(USER, Some(1), holding.read())));
+        assert!(is_unanswered(&reads.read(USER, Some(1), None, holding.read())));
         assert!(begun.elapsed() >= PATIENCE);
         for _ in 0..1_000 {
             assert!(
-                is_unanswered(&reads.read(USER, Some(1), || Ok(()))),
+                is_unanswered(&reads.read(USER, Some(1), None, || Ok(()))),
                 "it is not asked"
             );
         }
         // Root's are, and those of users who have held up nobody.
-        reads.read(ROOT, Some(2), || Ok(())).unwrap();
-        reads.read(USER + 1, Some(3), || Ok(())).unwrap();
+        reads.read(ROOT, Some(2), None, || Ok(())).unwrap();
+        reads.read(USER + 1, Some(3), None, || Ok(())).unwrap();
         drop(holding);
         while reads.state().open.iter().any(|open| open.is_given_up) {
             thread::yield_now();
         }
-        while is_unanswered(&reads.read(USER, Some(1), || Ok(()))) {
+        while is_unanswered(&reads.read(USER, Some(1), None, || Ok(()))) {
             thread::yield_now();
         }
     }
@@ -397,7 +422,7 @@ mod tests {
         let mut state = State::default();
         let mut waited = Duration::ZERO;
         for pid in 0..10_000 {
-            let Ok((number, patience)) = state.begin(USER, Some(pid)) else {
+            let Ok((number, patience)) = state.begin(USER, Some(pid), None) else {
                 continue;
             };
             state.end(USER, patience, patience);
@@ -405,15 +430,24 @@ mod tests {
             state.open.retain(|open| open.number != number);
         }
         assert!(waited < PATIENCE * 2, "{waited:?}");
-        assert!(state.begin(ROOT, Some(1)).is_ok());
-        assert!(state.begin(USER + 1, Some(1)).is_ok());
+        assert!(state.begin(ROOT, Some(1), None).is_ok());
+        assert!(state.begin(USER + 1, Some(1), None).is_ok());
+    }
+
+    #[test]
+    fn a_request_waits_for_a_process_whose_user_has_no_time_left() {
+        let mut state = State::default();
+        let (number, _) = state.begin(USER, Some(1), None).unwrap();
+        state.open.retain(|open| open.number != number);
+        assert!(state.begin(USER, Some(1), None).is_err());
+        assert!(state.begin(USER, Some(1), Some(PATIENCE_OF_REQUEST)).is_ok());
     }
 
     #[test]
     fn others_who_were_waited_for_leave_some_time_to_each_user() {
         let mut state = State::default();
         let begun: Vec<_> = (0..100)
-            .map(|user| state.begin(USER + user, Some(user)).unwrap().1)
+            .map(|user| state.begin(USER + user, Some(user), None).unwrap().1)
             .collect();
         assert_eq!(begun[0], PATIENCE);
         assert!(begun.iter().all(|patience| *patience >= LEAST_PATIENCE));
@@ -422,14 +456,14 @@ mod tests {
         for (user, patience) in (0..).zip(begun) {
             state.end(USER + user, patience, Duration::ZERO);
         }
-        assert_eq!(state.begin(USER, Some(1_000)).unwrap().1, PATIENCE);
+        assert_eq!(state.begin(USER, Some(1_000), None).unwrap().1, PATIENCE);
     }
 
     #[test]
     fn threads_that_wait_are_bounded_by_user_and_in_all() {
         let mut state = State::default();
         let mut begin = |user, pid| {
-            let begun = state.begin(user, Some(pid));
+            let begun = state.begin(user, Some(pid), None);
             if let Ok((number, patience)) = begun {
                 state.end(user, patience, Duration::ZERO);
                 state.give_up(number);
@@ -446,10 +480,10 @@ mod tests {
     #[test]
     fn a_read_that_panics_is_told_and_leaves_nothing_behind() {
         let reads = Reads::default();
-        let failed = reads.read(USER, Some(1), || -> io::Result<()> { panic!("a defect") });
+        let failed = reads.read(USER, Some(1), None, || -> io::Result<()> { panic!("a defect") });
         assert!(failed.is_err_and(|error| error.kind() == io::ErrorKind::Other));
         assert!(reads.state().open.is_empty());
-        reads.read(USER, Some(1), || Ok(())).unwrap();
+        reads.read(USER, Some(1), None, || Ok(())).unwrap();
     }
 
     #[test]
@@ -458,7 +492,7 @@ mod tests {
         let name = || Ok(thread::current().id());
         let ids: Vec<_> = (0..200)
             .map(|_| {
-                let id = reads.read(ROOT, Some(1), name).unwrap();
+                let id = reads.read(ROOT, Some(1), None, name).unwrap();
                 while reads.state().idle.is_empty() {
                     thread::yield_now();
                 }

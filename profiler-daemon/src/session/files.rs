@@ -11,7 +11,7 @@ use profiler_common::instruction::Action;
 use profiler_debug_files::{Home, Reader, Rights};
 use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
 use profiler_target::{
-    self as target, Module, OpenFile, Process, contents::Contents, executable_mappings, read_of_process,
+    self as target, Module, OpenFile, Process, contents::Contents, executable_mappings, read_for_request,
     user_of,
 };
 
@@ -136,7 +136,7 @@ pub fn read_process(
         let rights = caller.rights(rights);
         (rights.clone(), Reader::process(rights))
     };
-    let mappings = read_of_process(pid, move || executable_mappings(pid));
+    let mappings = read_for_request(pid, move || executable_mappings(pid));
     let mappings = mappings.map_err(|error| gone_or(process, "reading its maps", &error))?;
     library.trim();
     let mut found = Vec::new();
@@ -188,7 +188,7 @@ pub fn read_process(
 /// Opens a file that a process has mapped, if this reader may read it; also tells by which path.
 fn open(pid: u32, module: &Module, reader: &Reader) -> io::Result<(OpenFile, PathBuf)> {
     let (module, reader) = (module.clone(), reader.clone());
-    read_of_process(pid, move || {
+    read_for_request(pid, move || {
         let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
         let (file, path) = module.open(pid)?;
         if !reader.may_read(&file) {

@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use object::{Object as _, ObjectSymbol as _};
 use profiler_plan::values::{Refusal, ThreadModule};
-use profiler_target::{Module, read_of_process};
+use profiler_target::{Module, read_for_request};
 
 use super::files::KnownFile;
 
@@ -37,7 +37,7 @@ impl ThreadTables {
                 File::open(format!("/proc/{pid}/mem"))?.read_exact_at(into, address)?;
                 Ok(u64::from_le_bytes(word))
             };
-            read_of_process(pid, read).ok()
+            read_for_request(pid, read).ok()
         };
         ThreadModule::find(loaded_at, |name| self.symbol(name), word)
     }

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use profiler_target::{Mapping, Memory, read_of_process};
+use profiler_target::{Mapping, Memory, read_for_request};
 
 use super::super::{
     files::TargetFile,
@@ -62,7 +62,7 @@ pub enum Code {
 impl Code {
     /// That of a process.
     pub fn of(pid: u32) -> Self {
-        match read_of_process(pid, move || Memory::open(pid)) {
+        match read_for_request(pid, move || Memory::open(pid)) {
             Ok(memory) => Self::In(memory),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Self::Silent,
             Err(_) => Self::Gone,

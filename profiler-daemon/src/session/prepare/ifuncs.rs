@@ -5,7 +5,7 @@ use profiler_plan::{
     ifuncs::{Choices, slots},
 };
 use profiler_scope::Name;
-use profiler_target::{Memory, read_of_process};
+use profiler_target::{Memory, read_for_request};
 
 use super::super::files::TargetFile;
 
@@ -17,7 +17,7 @@ pub fn choices(pid: u32, files: &[TargetFile], name: &Name) -> Choices {
     if slots.is_empty() {
         return choices;
     }
-    let Ok(memory) = read_of_process(pid, move || Memory::open(pid)) else {
+    let Ok(memory) = read_for_request(pid, move || Memory::open(pid)) else {
         return choices;
     };
     let bias = |file: &TargetFile| {
