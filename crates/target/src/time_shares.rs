@@ -51,17 +51,6 @@ impl TimeShares {
     }
 }
 
-impl TimeShares {
-    /// Counts that a look, which was counted before, took so much less.
-    pub fn give_back(&mut self, user: u32, ns: u64, now_ns: u64) {
-        let part = self.part;
-        if let Some(used) = self.users.get_mut(&user) {
-            let used = used.now(part, now_ns);
-            *used = used.saturating_sub(ns);
-        }
-    }
-}
-
 impl Used {
     fn now(&mut self, part: u64, now_ns: u64) -> &mut u64 {
         let passed_ns = now_ns.saturating_sub(self.at_ns);

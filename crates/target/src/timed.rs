@@ -128,6 +128,7 @@ struct Open {
     number: u64,
     user: u32,
     pid: Option<u32>,
+    since: Instant,
     /// Nobody waits for it any more.
     is_given_up: bool,
 }
@@ -182,9 +183,13 @@ impl Reads {
             let _ = sender.send((answer, blocked));
         }))?;
         let answer = answers.recv_timeout(patience);
-        let waited = answer.as_ref().map_or(patience, |(_, blocked)| *blocked);
+        let waited = match &answer {
+            Ok((_, blocked)) => *blocked,
+            Err(RecvTimeoutError::Timeout) => patience,
+            Err(RecvTimeoutError::Disconnected) => Duration::ZERO,
+        };
         if own_patience.is_none() {
-            self.state().end(user, patience, waited);
+            self.state().end(user, waited);
         }
         match answer {
             Ok((answer, _)) => answer,
@@ -263,7 +268,7 @@ impl State {
         nanoseconds(self.began.elapsed())
     }
 
-    /// The number of a read that begins, and how long it is to be waited for: where that is not said, it is counted already.
+    /// The number of a read that begins, and how long it is to be waited for.
     ///
     /// # Errors
     /// `TimedOut` where it is not to begin.
@@ -295,11 +300,6 @@ impl State {
             (ROOT, _) => PATIENCE_BEHIND_ROOT,
             _ => self.patience_with(user).ok_or_else(too_many)?,
         };
-        if user != ROOT {
-            let (taken_ns, now_ns) = (nanoseconds(patience), self.now_ns());
-            self.by_user.take(user, taken_ns, now_ns);
-            self.by_all.take(ALL_USERS, taken_ns, now_ns);
-        }
         Ok((self.open(user, pid), patience))
     }
 
@@ -310,6 +310,7 @@ impl State {
             number,
             user,
             pid,
+            since: Instant::now(),
             is_given_up: false,
         });
         number
@@ -318,21 +319,31 @@ impl State {
     /// How long an answer of a user's may be waited for; `None` where that is no time. Others who were waited for leave some to each.
     fn patience_with(&mut self, user: u32) -> Option<Duration> {
         let now_ns = self.now_ns();
-        let of_user = Duration::from_nanos(self.by_user.taken_ns(user, now_ns));
-        let of_all = Duration::from_nanos(self.by_all.taken_ns(ALL_USERS, now_ns));
+        // Those that are waited for meanwhile are counted when they are over.
+        let waited_for = |is_counted: &dyn Fn(&Open) -> bool| {
+            let open = self
+                .open
+                .iter()
+                .filter(|open| !open.is_given_up && is_counted(open));
+            open.map(|open| open.since.elapsed()).sum::<Duration>()
+        };
+        let of_user = waited_for(&|open| open.user == user);
+        let of_all = waited_for(&|open| open.user != ROOT);
+        let of_user = of_user + Duration::from_nanos(self.by_user.taken_ns(user, now_ns));
+        let of_all = of_all + Duration::from_nanos(self.by_all.taken_ns(ALL_USERS, now_ns));
         let left = PATIENCE_WITH_ALL.saturating_sub(of_all).max(LEAST_PATIENCE);
         let patience = PATIENCE.saturating_sub(of_user).min(left);
         (patience >= NO_PATIENCE).then_some(patience)
     }
 
-    /// Counts how much of the patience was waited.
-    fn end(&mut self, user: u32, patience: Duration, waited: Duration) {
+    /// Counts how long an answer was waited for.
+    fn end(&mut self, user: u32, waited: Duration) {
         if user == ROOT {
             return;
         }
-        let (rest_ns, now_ns) = (nanoseconds(patience.saturating_sub(waited)), self.now_ns());
-        self.by_user.give_back(user, rest_ns, now_ns);
-        self.by_all.give_back(ALL_USERS, rest_ns, now_ns);
+        let (taken_ns, now_ns) = (nanoseconds(waited), self.now_ns());
+        self.by_user.take(user, taken_ns, now_ns);
+        self.by_all.take(ALL_USERS, taken_ns, now_ns);
     }
 
     fn give_up(&mut self, number: u64) {
@@ -425,7 +436,7 @@ mod tests {
             let Ok((number, patience)) = state.begin(USER, Some(pid), None) else {
                 continue;
             };
-            state.end(USER, patience, patience);
+            state.end(USER, patience);
             waited += patience;
             state.open.retain(|open| open.number != number);
         }
@@ -437,26 +448,29 @@ mod tests {
     #[test]
     fn a_request_waits_for_a_process_whose_user_has_no_time_left() {
         let mut state = State::default();
-        let (number, _) = state.begin(USER, Some(1), None).unwrap();
-        state.open.retain(|open| open.number != number);
+        state.end(USER, PATIENCE);
         assert!(state.begin(USER, Some(1), None).is_err());
         assert!(state.begin(USER, Some(1), Some(PATIENCE_OF_REQUEST)).is_ok());
     }
 
     #[test]
+    fn processes_of_a_user_are_waited_for_at_the_same_time() {
+        let mut state = State::default();
+        for pid in 0..8 {
+            let (_, patience) = state.begin(USER, Some(pid), None).unwrap();
+            assert!(patience > PATIENCE / 2, "{patience:?}");
+        }
+    }
+
+    #[test]
     fn others_who_were_waited_for_leave_some_time_to_each_user() {
         let mut state = State::default();
-        let begun: Vec<_> = (0..100)
-            .map(|user| state.begin(USER + user, Some(user), None).unwrap().1)
-            .collect();
-        assert_eq!(begun[0], PATIENCE);
-        assert!(begun.iter().all(|patience| *patience >= LEAST_PATIENCE));
-        assert!(begun[10..].iter().all(|patience| *patience < PATIENCE / 2));
-        // Not what others have not waited for in the end.
-        for (user, patience) in (0..).zip(begun) {
-            state.end(USER + user, patience, Duration::ZERO);
+        for user in 0..100 {
+            state.end(USER + user, PATIENCE);
         }
-        assert_eq!(state.begin(USER, Some(1_000), None).unwrap().1, PATIENCE);
+        let (_, patience) = state.begin(USER + 100, Some(1), None).unwrap();
+        assert_eq!(patience, LEAST_PATIENCE);
+        assert!(state.begin(USER, Some(1), None).is_err());
     }
 
     #[test]
@@ -464,8 +478,7 @@ mod tests {
         let mut state = State::default();
         let mut begin = |user, pid| {
             let begun = state.begin(user, Some(pid), None);
-            if let Ok((number, patience)) = begun {
-                state.end(user, patience, Duration::ZERO);
+            if let Ok((number, _)) = begun {
                 state.give_up(number);
             }
             begun.is_ok()
