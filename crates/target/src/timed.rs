@@ -34,7 +34,9 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 /// Answers that would be waited for less long are not asked for.
 const NO_PATIENCE: Duration = Duration::from_millis(10);
 /// Each user, and all but root together, may hold others up one part in so many of the time; all together twice as long at once.
-const PART: u64 = 10;
+const PART: u64 = 4;
+/// A wait of this length is not counted, nor as much of a longer one: a process that starts a program takes some milliseconds.
+const NOT_COUNTED: Duration = Duration::from_millis(5);
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(2);
 /// How long a request waits for what nobody else waits for.
 const PATIENCE_OF_REQUEST: Duration = Duration::from_secs(5);
@@ -341,7 +343,8 @@ impl State {
         if user == ROOT {
             return;
         }
-        let (taken_ns, now_ns) = (nanoseconds(waited), self.now_ns());
+        let counted = waited.saturating_sub(NOT_COUNTED);
+        let (taken_ns, now_ns) = (nanoseconds(counted), self.now_ns());
         self.by_user.take(user, taken_ns, now_ns);
         self.by_all.take(ALL_USERS, taken_ns, now_ns);
     }
@@ -440,7 +443,7 @@ mod tests {
             waited += patience;
             state.open.retain(|open| open.number != number);
         }
-        assert!(waited < PATIENCE * 2, "{waited:?}");
+        assert!(waited < PATIENCE * 3, "{waited:?}");
         assert!(state.begin(ROOT, Some(1), None).is_ok());
         assert!(state.begin(USER + 1, Some(1), None).is_ok());
     }
@@ -448,7 +451,7 @@ mod tests {
     #[test]
     fn a_request_waits_for_a_process_whose_user_has_no_time_left() {
         let mut state = State::default();
-        state.end(USER, PATIENCE);
+        state.end(USER, PATIENCE + NOT_COUNTED);
         assert!(state.begin(USER, Some(1), None).is_err());
         assert!(state.begin(USER, Some(1), Some(PATIENCE_OF_REQUEST)).is_ok());
     }
@@ -466,7 +469,7 @@ mod tests {
     fn others_who_were_waited_for_leave_some_time_to_each_user() {
         let mut state = State::default();
         for user in 0..100 {
-            state.end(USER + user, PATIENCE);
+            state.end(USER + user, PATIENCE + NOT_COUNTED);
         }
         let (_, patience) = state.begin(USER + 100, Some(1), None).unwrap();
         assert_eq!(patience, LEAST_PATIENCE);
