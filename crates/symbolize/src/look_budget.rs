@@ -1,14 +1,17 @@
 //! How much time goes into perf maps. Whoever owns a process chooses how large its map is, and how often another takes its place; the
 //! thread that reads it names the stacks of all.
 
+use std::time::Duration;
+
 use profiler_target::TimeShares;
 
 /// A user's perf maps may be read for one part in so many of the time.
-const PART: u64 = 5;
+const PART: u32 = 5;
 /// Time that a user may have used beyond that, in ns.
 const AHEAD_NS: u64 = 50_000_000;
 /// The same where a process's map is read for the first time, in whole.
 const AHEAD_AT_FIRST_NS: u64 = 2_000_000_000;
+
 /// What reading perf maps has taken of late, by the user whose they are.
 #[derive(Debug)]
 pub(super) struct LookBudget(TimeShares);
@@ -23,12 +26,13 @@ impl LookBudget {
     /// Whether a map of a user's may be read now, be it the first time that it is.
     pub fn allows(&mut self, user: u32, is_first: bool, now_ns: u64) -> bool {
         let most_ns = if is_first { AHEAD_AT_FIRST_NS } else { AHEAD_NS };
-        self.0.taken_ns(user, now_ns) <= most_ns
+        self.0.taken(user, Duration::from_nanos(now_ns)) <= Duration::from_nanos(most_ns)
     }
 
     /// Counts that reading one has taken so long.
     pub fn use_up(&mut self, user: u32, took_ns: u64, now_ns: u64) {
-        self.0.take(user, took_ns, now_ns);
+        let [took, now] = [took_ns, now_ns].map(Duration::from_nanos);
+        self.0.take(user, took, now);
     }
 }
 

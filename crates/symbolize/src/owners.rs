@@ -1,9 +1,8 @@
 //! Whose processes are, whose names are made.
 
-use std::{collections::HashMap, fs};
+use std::collections::HashMap;
 
-use profiler_target::Status;
-use rustix::process::geteuid;
+use profiler_target::{ROOT, user_of};
 
 /// Most processes that are known; then all are asked about anew.
 const PROCESSES_MAX: usize = 1 << 16;
@@ -30,8 +29,7 @@ impl Owners {
             return known.user;
         }
         let before = known.map_or(Some(NOBODY), |known| known.user);
-        let has_share = |user: &u32| *user != 0 && *user != geteuid().as_raw();
-        let user = ask(pid).map_or(before, |user| Some(user).filter(has_share));
+        let user = user_of(pid).map_or(before, |user| Some(user).filter(|user| *user != ROOT));
         if self.0.len() >= PROCESSES_MAX {
             self.0.clear();
         }
@@ -44,14 +42,6 @@ impl Owners {
     pub fn forget(&mut self, pid: u32) {
         self.0.remove(&pid);
     }
-}
-
-/// A process's real user, which whoever runs a program of another's stays.
-fn ask(pid: u32) -> Option<u32> {
-    // The kernel waits for nobody to tell this.
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    let [user, ..] = Status::parse(&status)?.users;
-    Some(user)
 }
 
 #[cfg(test)]
@@ -73,7 +63,7 @@ mod tests {
         let mut owners = Owners::default();
         // No process has this number.
         assert_eq!(owners.of(1 << 30, 0), Some(NOBODY));
-        if !geteuid().is_root() {
+        if !rustix::process::geteuid().is_root() {
             profiler_testkit::skipped("only root begins processes of others");
             return;
         }

@@ -60,6 +60,6 @@ pub use peer::has_own_rights;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};
-pub use time_shares::TimeShares;
+pub use time_shares::{TimeShare, TimeShares};
 pub use timed::{read_file, read_for_request, read_of_process, read_of_user};
 pub use user::{ROOT, user_of};

@@ -1,32 +1,63 @@
 //! How much of a thread's time each user's processes and files may take, where the thread serves all users and whoever owns a process
 //! chooses how long a look at it takes.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 /// Users that are kept; more are forgotten together.
 const USERS_MAX: usize = 1024;
 
-/// Time that looks have taken of late, by the user whose processes and files were looked at.
+/// Time that looks have taken of late, and that is still to be made up for: they may take one part in so many of the time. Each `now` is of
+/// any clock that does not go back.
 #[derive(Debug)]
-pub struct TimeShares {
-    part: u64,
-    users: HashMap<u32, Used>,
+pub struct TimeShare {
+    part: u32,
+    taken: Duration,
+    at: Duration,
 }
 
-/// Time that is still to be made up for.
-#[derive(Debug, Default)]
-struct Used {
-    ns: u64,
-    at_ns: u64,
+impl TimeShare {
+    /// Nothing was taken yet.
+    ///
+    /// # Panics
+    /// Where that part is none.
+    #[must_use]
+    pub const fn one_in(part: u32) -> Self {
+        assert!(part > 0, "a share of the time");
+        Self {
+            part,
+            taken: Duration::ZERO,
+            at: Duration::ZERO,
+        }
+    }
+
+    /// The time that was taken beyond the share.
+    pub fn taken(&mut self, now: Duration) -> Duration {
+        let passed = now.saturating_sub(self.at);
+        self.taken = self.taken.saturating_sub(passed / self.part);
+        self.at = self.at.max(now);
+        self.taken
+    }
+
+    /// Counts that a look has taken so long.
+    pub fn take(&mut self, took: Duration, now: Duration) {
+        self.taken = self.taken(now).saturating_add(took);
+    }
+}
+
+/// The same by the user whose processes and files were looked at, each with a share.
+#[derive(Debug)]
+pub struct TimeShares {
+    part: u32,
+    users: HashMap<u32, TimeShare>,
 }
 
 impl TimeShares {
-    /// Where each user may take one part in so many of the time.
+    /// As [`TimeShare::one_in`].
     ///
     /// # Panics
-    /// Where that is none.
+    /// Where that part is none.
     #[must_use]
-    pub fn one_in(part: u64) -> Self {
+    pub fn one_in(part: u32) -> Self {
         assert!(part > 0, "a share of the time");
         Self {
             part,
@@ -34,29 +65,20 @@ impl TimeShares {
         }
     }
 
-    /// The time that a user has taken beyond the share, in nanoseconds. `now_ns` is any clock that does not go back.
-    pub fn taken_ns(&mut self, user: u32, now_ns: u64) -> u64 {
-        let part = self.part;
-        let used = self.users.get_mut(&user);
-        used.map_or(0, |used| *used.now(part, now_ns))
+    /// The time that a user has taken beyond the share.
+    pub fn taken(&mut self, user: u32, now: Duration) -> Duration {
+        let share = self.users.get_mut(&user);
+        share.map_or(Duration::ZERO, |share| share.taken(now))
     }
 
     /// Counts that a look has taken so long.
-    pub fn take(&mut self, user: u32, took_ns: u64, now_ns: u64) {
+    pub fn take(&mut self, user: u32, took: Duration, now: Duration) {
         if self.users.len() >= USERS_MAX && !self.users.contains_key(&user) {
             self.users.clear();
         }
-        let used = self.users.entry(user).or_default().now(self.part, now_ns);
-        *used = used.saturating_add(took_ns);
-    }
-}
-
-impl Used {
-    fn now(&mut self, part: u64, now_ns: u64) -> &mut u64 {
-        let passed_ns = now_ns.saturating_sub(self.at_ns);
-        self.ns = self.ns.saturating_sub(passed_ns / part);
-        self.at_ns = self.at_ns.max(now_ns);
-        &mut self.ns
+        let part = self.part;
+        let share = self.users.entry(user);
+        share.or_insert_with(|| TimeShare::one_in(part)).take(took, now);
     }
 }
 
@@ -64,29 +86,29 @@ impl Used {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
+    const MS: Duration = Duration::from_millis(1);
 
     #[test]
     fn a_user_who_takes_more_than_the_share_has_to_wait_and_others_have_not() {
         let mut shares = TimeShares::one_in(5);
-        let mut taken_ns = 0;
+        let mut taken = Duration::ZERO;
         // A look takes 100 ms, and is asked for every 10 ms.
-        for at_ns in (0..60_000 * MS).step_by(10_000_000) {
-            if shares.taken_ns(1, at_ns) <= 50 * MS {
-                shares.take(1, 100 * MS, at_ns);
-                taken_ns += 100 * MS;
+        for at in (0..60_000).step_by(10).map(Duration::from_millis) {
+            if shares.taken(1, at) <= 50 * MS {
+                shares.take(1, 100 * MS, at);
+                taken += 100 * MS;
             }
-            assert_eq!(shares.taken_ns(2, at_ns), 0);
+            assert_eq!(shares.taken(2, at), Duration::ZERO);
         }
-        assert!((11_000 * MS..=12_200 * MS).contains(&taken_ns), "{taken_ns}");
+        assert!((11_000 * MS..=12_200 * MS).contains(&taken), "{taken:?}");
     }
 
     #[test]
     fn a_user_who_takes_less_than_the_share_never_waits() {
         let mut shares = TimeShares::one_in(5);
-        for at_ns in (0..10_000 * MS).step_by(10_000_000) {
-            assert_eq!(shares.taken_ns(1, at_ns), 0);
-            shares.take(1, MS, at_ns);
+        for at in (0..10_000).step_by(10).map(Duration::from_millis) {
+            assert_eq!(shares.taken(1, at), Duration::ZERO);
+            shares.take(1, MS, at);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use super::{
     blocked::Blocked,
     open_file::OpenFile,
-    time_shares::TimeShares,
+    time_shares::{TimeShare, TimeShares},
     user::{ROOT, user_of},
 };
 
@@ -33,11 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 /// Answers that would be waited for less long are not asked for.
 const NO_PATIENCE: Duration = Duration::from_millis(10);
-/// Each user, and all but root together, may hold others up one part in so many of the time; all together twice as long at once.
-const PART: u64 = 4;
+/// Each user, and all but root together, may hold others up one part in so many of the time; all together so long at once.
+const PART: u32 = 4;
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(2);
 /// A wait of this length is not counted, nor as much of a longer one: a process that starts a program takes some milliseconds.
 const NOT_COUNTED: Duration = Duration::from_millis(5);
-const PATIENCE_WITH_ALL: Duration = Duration::from_secs(2);
 /// How long a request waits for what nobody else waits for.
 const PATIENCE_OF_REQUEST: Duration = Duration::from_secs(5);
 /// Reads that are left to themselves: of root, of another user, and of all those.
@@ -46,9 +46,6 @@ const MAX_OF_USER: usize = 16;
 const MAX_OF_USERS: usize = 128;
 /// Threads that stay for the next read.
 const MAX_IDLE: usize = 2;
-
-/// Stands for all users but root; no user has this number (`INVALID_UID` of the kernel).
-const ALL_USERS: u32 = u32::MAX;
 
 /// Reads something of a process that it may keep from being read.
 ///
@@ -119,7 +116,7 @@ struct State {
     idle: Vec<SyncSender<Job>>,
     /// Time that was waited, by user, and for all but root.
     by_user: TimeShares,
-    by_all: TimeShares,
+    by_all: TimeShare,
     began: Instant,
 }
 
@@ -131,8 +128,18 @@ struct Open {
     user: u32,
     pid: Option<u32>,
     since: Instant,
-    /// Nobody waits for it any more.
-    is_given_up: bool,
+    waited_for_by: WaitedForBy,
+}
+
+/// Who waits for a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitedForBy {
+    /// A thread that serves all.
+    All,
+    /// A request.
+    OneRequest,
+    /// Nobody any more: it is left to itself.
+    Nobody,
 }
 
 /// Takes a read off the open ones once it is answered, or has panicked.
@@ -155,7 +162,7 @@ impl Default for State {
             next: 0,
             idle: Vec::new(),
             by_user: TimeShares::one_in(PART),
-            by_all: TimeShares::one_in(PART),
+            by_all: TimeShare::one_in(PART),
             began: Instant::now(),
         }
     }
@@ -208,8 +215,7 @@ impl Reads {
     /// Does something for a user that nobody waits for.
     fn leave(&self, user: u32, work: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
-        let number = state.open(user, None);
-        state.give_up(number);
+        let number = state.open(user, None, WaitedForBy::Nobody);
         drop(state);
         let question = self.question(number);
         let handed_over = self.hand_over(Box::new(move || {
@@ -266,10 +272,6 @@ fn work(reads: &Weak<Mutex<State>>, first: Job) {
 }
 
 impl State {
-    fn now_ns(&self) -> u64 {
-        nanoseconds(self.began.elapsed())
-    }
-
     /// The number of a read that begins, and how long it is to be waited for.
     ///
     /// # Errors
@@ -280,7 +282,8 @@ impl State {
         pid: Option<u32>,
         own_patience: Option<Duration>,
     ) -> io::Result<(u64, Duration)> {
-        let given_up = || self.open.iter().filter(|open| open.is_given_up);
+        let is_given_up = |open: &&Open| open.waited_for_by == WaitedForBy::Nobody;
+        let given_up = || self.open.iter().filter(is_given_up);
         if pid.is_some() && given_up().any(|open| open.pid == pid) {
             return Err(unanswered());
         }
@@ -295,17 +298,17 @@ impl State {
             return Err(too_many());
         }
         if let Some(patience) = own_patience {
-            return Ok((self.open(user, pid), patience));
+            return Ok((self.open(user, pid, WaitedForBy::OneRequest), patience));
         }
         let patience = match (user, of_user) {
             (ROOT, 0) => PATIENCE_WITH_ROOT,
             (ROOT, _) => PATIENCE_BEHIND_ROOT,
             _ => self.patience_with(user).ok_or_else(too_many)?,
         };
-        Ok((self.open(user, pid), patience))
+        Ok((self.open(user, pid, WaitedForBy::All), patience))
     }
 
-    fn open(&mut self, user: u32, pid: Option<u32>) -> u64 {
+    fn open(&mut self, user: u32, pid: Option<u32>, waited_for_by: WaitedForBy) -> u64 {
         let number = self.next;
         self.next += 1;
         self.open.push(Open {
@@ -313,26 +316,24 @@ impl State {
             user,
             pid,
             since: Instant::now(),
-            is_given_up: false,
+            waited_for_by,
         });
         number
     }
 
     /// How long an answer of a user's may be waited for; `None` where that is no time. Others who were waited for leave some to each.
     fn patience_with(&mut self, user: u32) -> Option<Duration> {
-        let now_ns = self.now_ns();
+        let now = self.began.elapsed();
         // Those that are waited for meanwhile are counted when they are over.
         let waited_for = |is_counted: &dyn Fn(&Open) -> bool| {
-            let open = self
-                .open
-                .iter()
-                .filter(|open| !open.is_given_up && is_counted(open));
+            let of_all = |open: &&Open| open.waited_for_by == WaitedForBy::All && is_counted(open);
+            let open = self.open.iter().filter(of_all);
             open.map(|open| open.since.elapsed()).sum::<Duration>()
         };
         let of_user = waited_for(&|open| open.user == user);
         let of_all = waited_for(&|open| open.user != ROOT);
-        let of_user = of_user + Duration::from_nanos(self.by_user.taken_ns(user, now_ns));
-        let of_all = of_all + Duration::from_nanos(self.by_all.taken_ns(ALL_USERS, now_ns));
+        let of_user = of_user + self.by_user.taken(user, now);
+        let of_all = of_all + self.by_all.taken(now);
         let left = PATIENCE_WITH_ALL.saturating_sub(of_all).max(LEAST_PATIENCE);
         let patience = PATIENCE.saturating_sub(of_user).min(left);
         (patience >= NO_PATIENCE).then_some(patience)
@@ -344,20 +345,16 @@ impl State {
             return;
         }
         let counted = waited.saturating_sub(NOT_COUNTED);
-        let (taken_ns, now_ns) = (nanoseconds(counted), self.now_ns());
-        self.by_user.take(user, taken_ns, now_ns);
-        self.by_all.take(ALL_USERS, taken_ns, now_ns);
+        let now = self.began.elapsed();
+        self.by_user.take(user, counted, now);
+        self.by_all.take(counted, now);
     }
 
     fn give_up(&mut self, number: u64) {
         if let Some(open) = self.open.iter_mut().find(|open| open.number == number) {
-            open.is_given_up = true;
+            open.waited_for_by = WaitedForBy::Nobody;
         }
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn unanswered() -> io::Error {
@@ -423,7 +420,7 @@ mod tests {
         reads.read(ROOT, Some(2), None, || Ok(())).unwrap();
         reads.read(USER + 1, Some(3), None, || Ok(())).unwrap();
         drop(holding);
-        while reads.state().open.iter().any(|open| open.is_given_up) {
+        while !reads.state().open.is_empty() {
             thread::yield_now();
         }
         while is_unanswered(&reads.read(USER, Some(1), None, || Ok(()))) {

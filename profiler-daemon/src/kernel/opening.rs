@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_target::TimeShares;
+use profiler_target::TimeShare;
 
 /// How long a link is waited for while the kernel has not yet opened another that was given up, as it opens one at a time; and where links
 /// have been waited for in vain too often.
@@ -22,10 +22,8 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// Longest wait for one, at however many sites.
 const MOST_PATIENCE: Duration = Duration::from_secs(20);
 /// Links may be waited for in vain one part in so many of the time; what was waited for one is so many times missing to the next.
-const PART: u64 = 10;
-const IN_VAIN_TIMES: u64 = 4;
-/// All links share that.
-const ALL: u32 = 0;
+const PART: u32 = 10;
+const IN_VAIN_TIMES: u32 = 4;
 
 /// Links that were given up, and which the kernel has not opened yet.
 static LATE: AtomicUsize = AtomicUsize::new(0);
@@ -33,22 +31,16 @@ static LATE: AtomicUsize = AtomicUsize::new(0);
 static IN_VAIN: LazyLock<Mutex<InVain>> = LazyLock::new(Mutex::default);
 
 struct InVain {
-    shares: TimeShares,
+    share: TimeShare,
     since: Instant,
 }
 
 impl Default for InVain {
     fn default() -> Self {
         Self {
-            shares: TimeShares::one_in(PART),
+            share: TimeShare::one_in(PART),
             since: Instant::now(),
         }
-    }
-}
-
-impl InVain {
-    fn now_ns(&self) -> u64 {
-        nanoseconds(self.since.elapsed())
     }
 }
 
@@ -124,8 +116,8 @@ fn patience_now(patience: Duration) -> Duration {
         return patience.min(LEAST_PATIENCE);
     }
     let mut in_vain = in_vain();
-    let now_ns = in_vain.now_ns();
-    let taken = Duration::from_nanos(in_vain.shares.taken_ns(ALL, now_ns));
+    let now = in_vain.since.elapsed();
+    let taken = in_vain.share.taken(now);
     let most = MOST_PATIENCE.saturating_sub(taken).max(LEAST_PATIENCE);
     patience.min(most)
 }
@@ -136,9 +128,8 @@ fn give_up(state: &Mutex<State>, waited: Duration) {
         LATE.fetch_sub(1, Ordering::SeqCst);
     }
     let mut in_vain = in_vain();
-    let now_ns = in_vain.now_ns();
-    let missing_ns = nanoseconds(waited).saturating_mul(IN_VAIN_TIMES);
-    in_vain.shares.take(ALL, missing_ns, now_ns);
+    let now = in_vain.since.elapsed();
+    in_vain.share.take(waited * IN_VAIN_TIMES, now);
 }
 
 /// The state that it was in before.
@@ -148,10 +139,6 @@ fn enter(state: &Mutex<State>, next: State) -> State {
         return State::Over;
     }
     std::mem::replace(&mut *state, next)
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn kept_waiting() -> io::Error {
