@@ -12,7 +12,6 @@ use profiler_elf::is_plain_build_id;
 use profiler_target::{
     OpenFile,
     contents::{FileKey, UNKNOWN_OWNER},
-    read_file,
 };
 
 use super::{elf::Elf, home::Home, supplement};
@@ -121,15 +120,15 @@ impl Wanted {
         candidates
             .iter()
             .flat_map(|path| home.open(path).map(move |file| (file, path)))
-            .find_map(|(file, path)| Some((self.accept(file)?, path.clone())))
+            .find_map(|(file, path)| Some((self.accept(file, home)?, path.clone())))
     }
 
     /// The file, if it is the one and holds something that the module lacks.
-    fn accept(&self, file: OpenFile) -> Option<Elf> {
+    fn accept(&self, file: OpenFile, home: &Home) -> Option<Elf> {
         if !self.may_own(&file.key) {
             return None;
         }
-        let elf = read_file(file, Elf::read).ok()?;
+        let elf = home.read(file, Elf::read).ok()?;
         self.fits(&elf).then_some(elf)
     }
 

@@ -2,6 +2,7 @@
 //! target's first.
 
 use std::{
+    cell::Cell,
     fs::{File, Metadata},
     io,
     os::{
@@ -9,27 +10,68 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use profiler_target::{OpenFile, ROOT, file_systems, read_of_user, user_of};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
+use profiler_target::{OpenFile, ROOT, file_systems, read_file, read_of_user, user_of};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat, openat2, statx};
 
 use super::reader::{Reader, Rights};
 
 /// The bit of a file's mode by which everybody may read it.
 pub(super) const ALL_MAY_READ: u32 = 0o004;
 
+/// Whose processes may be shown what is found beside a module.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SharedWith {
+    /// Everybody's: the process sees the file systems that this one sees.
+    All,
+    /// This user's, whose process sees others: the user chooses what is found there, or that nothing is.
+    ProcessesOf(u32),
+}
+
+/// A folder below which files are looked for.
+#[derive(Debug)]
+struct Root {
+    folder: OwnedFd,
+    place: Place,
+}
+
+/// Where a folder is: in which mount, whose number is no other mount namespace's, and which of its files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    mount: u64,
+    inode: u64,
+}
+
+impl Root {
+    fn open(path: &str) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(CWD, path, flags, Mode::empty())?;
+        // As it is known: a file system that may not answer is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(&folder, "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+        let place = Place {
+            mount: found.stx_mnt_id,
+            inode: found.stx_ino,
+        };
+        Ok(Self { folder, place })
+    }
+}
+
 /// The way to the files that belong to a module.
 #[derive(Debug, Default)]
 pub struct Home {
     /// The module's path in the target's file system.
     path: PathBuf,
-    roots: Vec<OwnedFd>,
+    roots: Vec<Root>,
     reader: Reader,
     /// Only what everybody may read is opened.
     only_public: bool,
     /// Who answers for what is found: the user of the process that has mapped the module.
     user: u32,
+    /// When a file system first gave no answer in time.
+    silent_at: Cell<Option<Instant>>,
 }
 
 impl Home {
@@ -58,18 +100,9 @@ impl Home {
     /// are those that are the same as one before.
     #[must_use]
     pub fn new(path: &Path, roots: &[&str]) -> Self {
-        let mut opened: Vec<OwnedFd> = Vec::new();
-        let mut seen = Vec::new();
-        for root in roots {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let Ok(root) = openat(CWD, *root, flags, Mode::empty()) else {
-                continue;
-            };
-            let Ok(stat) = rustix::fs::fstat(&root) else {
-                continue;
-            };
-            if !seen.contains(&(stat.st_dev, stat.st_ino)) {
-                seen.push((stat.st_dev, stat.st_ino));
+        let mut opened: Vec<Root> = Vec::new();
+        for root in roots.iter().filter_map(|root| Root::open(root).ok()) {
+            if opened.iter().all(|other| other.place != root.place) {
                 opened.push(root);
             }
         }
@@ -91,7 +124,43 @@ impl Home {
     pub fn open<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = OpenFile> + 'a {
         self.roots
             .iter()
-            .filter_map(move |root| self.open_below(root, path).ok())
+            .filter_map(move |root| self.noting(self.open_below(&root.folder, path)).ok())
+    }
+
+    /// Reads a file that was found here.
+    ///
+    /// # Errors
+    /// As for [`read_file`].
+    pub fn read<T: Send + 'static>(
+        &self,
+        file: OpenFile,
+        read: impl FnOnce(OpenFile) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.noting(read_file(file, read))
+    }
+
+    /// Since when it is known that what is missing may be there: a file system gave no answer in time. `None` where all have answered.
+    #[must_use]
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.silent_at.get().map(|at| at.elapsed())
+    }
+
+    fn noting<T>(&self, found: io::Result<T>) -> io::Result<T> {
+        if matches!(&found, Err(error) if error.kind() == io::ErrorKind::TimedOut) {
+            self.silent_at
+                .set(self.silent_at.get().or_else(|| Some(Instant::now())));
+        }
+        found
+    }
+
+    /// Whose processes may be shown what is found here.
+    #[must_use]
+    pub fn shared_with(&self) -> SharedWith {
+        // The roots are the process's and this one's, or one where they are the same.
+        match self.roots[..] {
+            [] | [_] => SharedWith::All,
+            _ => SharedWith::ProcessesOf(self.user),
+        }
     }
 
     fn open_below(&self, root: &OwnedFd, path: &Path) -> io::Result<OpenFile> {

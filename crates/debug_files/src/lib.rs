@@ -35,7 +35,7 @@ mod unfolded;
 pub use companion::{Wanted, hex};
 pub use elf::{Bytes, Elf, Parsed};
 pub use finder::{Finder, Kept, Unfold};
-pub use home::{Home, Links, open_file, open_regular};
+pub use home::{Home, Links, SharedWith, open_file, open_regular};
 pub use package::{CutOff, DebugPackage, MappedFile, PackageBudget, installed_path};
 pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};

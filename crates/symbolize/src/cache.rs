@@ -1,8 +1,8 @@
 //! Modules by file and by build-id; the least recently used go first.
 
-use std::{collections::HashMap, io, path::Path};
+use std::{collections::HashMap, io, path::Path, time::Duration};
 
-use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
+use profiler_debug_files::{Elf, Finder, Home, SharedWith, SideLoaded};
 use profiler_target::{
     Mapping, OpenFile,
     contents::{FileKey, UNKNOWN_OWNER},
@@ -20,13 +20,29 @@ const MODULES_MAX: usize = 256;
 /// Most bytes that what has been read of them may take; the one in use may take more.
 const BYTES_MAX: usize = 512 << 20;
 
+/// How long a module is made do with whose files a file system has kept back; then it is read anew.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
 /// The number of a module; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ModuleId(u64);
 
 /// Contents that are taken to be equal: the same build-id and length, of files of one owner. Another owner
 /// could copy the build-id and have others' code shown under names of their choice.
-type Build = (Vec<u8>, u64, u32);
+#[derive(PartialEq, Eq, Hash)]
+struct Build {
+    id: Vec<u8>,
+    length: u64,
+    owner: u32,
+    shared_with: SharedWith,
+}
+
+/// A file, for those whose processes are shown what is found beside it.
+#[derive(PartialEq, Eq, Hash)]
+struct SharedFile {
+    key: FileKey,
+    with: SharedWith,
+}
 
 /// A file that a process has mapped.
 pub(super) struct MappedFile {
@@ -53,24 +69,39 @@ struct Entry {
 }
 
 /// The modules that are open.
-#[derive(Default)]
 pub(super) struct Modules {
     entries: HashMap<ModuleId, Entry>,
-    by_file: HashMap<FileKey, ModuleId>,
+    by_file: HashMap<SharedFile, ModuleId>,
     by_build: HashMap<Build, ModuleId>,
     finder: Finder,
     /// Read when first asked for.
     vdso: Option<Vdso>,
     uses: u64,
     next: u64,
+    /// Addresses that were looked up while a file system gave no answer that may have more of their module's files.
+    fleeting: u64,
+    ask_again: Duration,
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self::new(Finder::default())
+    }
 }
 
 impl Modules {
     /// Modules whose debug files are found so.
     pub fn new(finder: Finder) -> Self {
         Self {
+            entries: HashMap::new(),
+            by_file: HashMap::new(),
+            by_build: HashMap::new(),
             finder,
-            ..Self::default()
+            vdso: None,
+            uses: 0,
+            next: 0,
+            fleeting: 0,
+            ask_again: ASK_AGAIN,
         }
     }
 
@@ -81,16 +112,26 @@ impl Modules {
     pub fn open(&mut self, name: &str, file: MappedFile) -> io::Result<ModuleId> {
         let MappedFile { open, home } = file;
         let key = open.key;
-        if let Some(&id) = self.by_file.get(&key) {
+        let shared_with = home.shared_with();
+        let shared_file = SharedFile {
+            key,
+            with: shared_with,
+        };
+        if let Some(&id) = self.by_file.get(&shared_file) {
             return Ok(id);
         }
         let elf = read_file(open, Elf::read)?;
         let build = elf
             .build_id()
             .filter(|_| key.owner != UNKNOWN_OWNER)
-            .map(|build| (build.to_vec(), key.length, key.owner));
+            .map(|build| Build {
+                id: build.to_vec(),
+                length: key.length,
+                owner: key.owner,
+                shared_with,
+            });
         if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
-            self.by_file.insert(key, id);
+            self.by_file.insert(shared_file, id);
             return Ok(id);
         }
         let id = ModuleId(self.next);
@@ -103,7 +144,7 @@ impl Modules {
             module,
         };
         self.entries.insert(id, entry);
-        self.by_file.insert(key, id);
+        self.by_file.insert(shared_file, id);
         if let Some(build) = build {
             self.by_build.insert(build, id);
         }
@@ -153,15 +194,25 @@ impl Modules {
         })
     }
 
+    /// How many addresses were looked up that may come out otherwise once a file system answers.
+    pub fn fleeting(&self) -> u64 {
+        self.fleeting
+    }
+
     fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &Finder) -> T) -> Option<T> {
         let entry = self.entries.get_mut(&id)?;
-        if !entry.module.is_intact() {
+        let is_to_be_asked_again = entry
+            .module
+            .silent_for()
+            .is_some_and(|since| since >= self.ask_again);
+        if !entry.module.is_intact() || is_to_be_asked_again {
             self.remove(id);
             return None;
         }
         self.uses += 1;
         entry.used = self.uses;
         let resolved = resolve(&mut entry.module, &self.finder);
+        self.fleeting += u64::from(entry.module.silent_for().is_some());
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
@@ -208,7 +259,11 @@ impl Modules {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, sync::mpsc};
+
+    use profiler_debug_files::Reader;
+    use profiler_target::read_of_user;
+    use profiler_testkit::skipped;
 
     use super::*;
 
@@ -243,6 +298,58 @@ mod tests {
         }
         assert_eq!(modules.len(), MODULES_MAX);
         assert!(modules.resolve(first, 0, &mut Frames::default()).is_none());
+    }
+
+    #[test]
+    fn a_module_of_a_process_that_sees_other_file_systems_is_its_users_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().to_str().unwrap();
+        let path = Path::new("/bin/true");
+        let mut modules = Modules::default();
+        let mut open = |roots: &[&str]| {
+            let open = OpenFile::own(File::open(path).unwrap()).unwrap();
+            let home = Home::new(path, roots);
+            modules.open("true", MappedFile { open, home }).unwrap()
+        };
+        let first = open(&[elsewhere, "/"]);
+        let shared = open(&["/", "/"]);
+        assert_ne!(shared, first);
+        assert_eq!(open(&[elsewhere, "/"]), first);
+        assert_eq!(open(&["/proc/self/root", "/"]), shared);
+        // Where its process has ended already.
+        assert_eq!(open(&["/"]), shared);
+    }
+
+    #[test]
+    fn a_module_whose_files_were_kept_back_is_read_again() {
+        const USER: u32 = 61_238;
+        if !rustix::process::geteuid().is_root() {
+            return skipped("only root can take others' rights");
+        }
+        let (_hold, held) = mpsc::channel::<()>();
+        // As long as a file of a user's may be waited for.
+        let unanswered = read_of_user(USER, move || Ok(held.recv().is_ok()));
+        assert_eq!(unanswered.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let path = Path::new("/bin/true");
+        let mut modules = Modules {
+            ask_again: Duration::MAX,
+            ..Modules::default()
+        };
+        let kept_back = MappedFile {
+            open: OpenFile::own(File::open(path).unwrap()).unwrap(),
+            home: Home::new(path, &["/"]).read_by(Reader::user(USER)),
+        };
+        let id = modules.open("true", kept_back).unwrap();
+        for looked_up in 1..3 {
+            assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+            assert_eq!(modules.fleeting(), looked_up);
+        }
+        modules.ask_again = Duration::ZERO;
+        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_none());
+        // By somebody whose files answer.
+        let id = open(&mut modules, "true", path);
+        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+        assert_eq!(modules.fleeting(), 2);
     }
 
     #[test]

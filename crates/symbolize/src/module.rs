@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use profiler_debug_files::{Elf, Finder, Home};
@@ -67,6 +68,11 @@ impl Module {
             endings: HashMap::new(),
             first_calls: None,
         }
+    }
+
+    /// Since when it is known that a file system gave no answer that may have more of its files.
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.sources.silent_for()
     }
 
     /// Whether its files are as long as they were.

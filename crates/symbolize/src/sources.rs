@@ -4,6 +4,7 @@
 use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use profiler_debug_files::{Bytes, Elf, Finder, Home, Wanted, debugdata};
@@ -172,6 +173,11 @@ impl Sources {
     /// The files that units are in.
     pub fn split(&self) -> &Split {
         &self.split
+    }
+
+    /// Since when it is known that a file system gave no answer that may have more of them.
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.home.silent_for()
     }
 
     /// Whether the files are as long as they were: see [`Elf::open`].

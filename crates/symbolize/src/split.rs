@@ -11,8 +11,6 @@ use std::{
 use gimli::{Dwarf, DwoId};
 use profiler_debug_files::{Bytes, Elf, Home, Wanted};
 
-use profiler_target::read_file;
-
 use super::sections::Sections;
 
 /// Most files beside objects that are open for one module; then they are all opened anew.
@@ -95,7 +93,7 @@ impl Split {
 
 fn open(path: &Path, wanted: &Wanted, home: &Home) -> Option<DebugFile> {
     let read = |file| -> io::Result<DebugFile> {
-        let elf = read_file(file, Elf::read)?;
+        let elf = home.read(file, Elf::read)?;
         let sections = Sections::load_split(&elf)?;
         Ok(DebugFile { elf, sections })
     };

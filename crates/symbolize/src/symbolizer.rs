@@ -142,10 +142,15 @@ impl Symbolizer {
             Detail::Function => modules.resolve(id, offset, frames),
             Detail::Line => modules.resolve_lines(id, offset, frames),
         };
+        let fleeting_before = modules.fleeting();
         let reason = match in_file(mapping, behind, (pid, &rights), address, modules, frames, resolve) {
             Ok(resolved) => {
                 out.extend_from_slice(&resolved);
-                space.remember(address, detail, resolved);
+                if modules.fleeting() == fleeting_before {
+                    space.remember(address, detail, resolved);
+                } else {
+                    *fleeting += 1;
+                }
                 return;
             }
             Err(reason) => reason,
@@ -193,6 +198,7 @@ impl Symbolizer {
         }
         let rights = space.rights(now_ns);
         let mut is_silent = false;
+        let fleeting_before = modules.fleeting();
         let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
             let mapped = (mapping.start, mapping.file_offset);
             let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
@@ -212,7 +218,7 @@ impl Symbolizer {
             .and_then(Data::name)
         };
         let found = space.code_around(address).find_map(look_up);
-        if !is_silent {
+        if !is_silent && modules.fleeting() == fleeting_before {
             space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
         }
         found
