@@ -1,5 +1,7 @@
 //! What cannot be looked at is refused: with its reason, what to do about it, and nothing left attached.
 
+use std::collections::BTreeSet;
+
 use profiler_daemon::session::{Caller, NewSession, SessionError, TargetSpec};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -47,11 +49,12 @@ impl Refusal {
 
 /// Scopes on a process are refused, and nothing is left: not in this process, nor in the kernel.
 fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
+    let before = bpf::held_by(std::process::id());
     for (scope, refusal) in scopes {
         refusal.is(service.attach(pid, scope).unwrap_err());
     }
-    // What was loaded to find out goes within a second.
-    bpf::wait_until_gone(&bpf::held_by(std::process::id()));
+    let after = bpf::held_by(std::process::id());
+    bpf::wait_until_gone(&after.difference(&before).copied().collect());
     assert!(
         service
             .runtime
@@ -63,7 +66,7 @@ fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
 
 /// The same of a fixture, which then goes on unharmed.
 fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start(fixture, &[]);
     refused(&service, target.pid(), scopes);
     assert_eq!(bpf::changed_code(target.pid()), 0, "{fixture} was changed");
@@ -74,7 +77,7 @@ fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
 #[test]
 #[ignore = "needs root"]
 fn a_process_that_is_not_there() {
-    let service = Service::own();
+    let service = Service::start();
     let target = Fixture::start("idle", &[]);
     let pid = target.pid();
     assert_eq!(target.finish().status, Some(0));
@@ -109,7 +112,7 @@ fn a_thread_of_the_kernel() {
         Refusal::of(Code::FailedPrecondition, "TARGET_IS_KERNEL_THREAD", words)
     };
     // With nothing to attach there is still nothing to look at.
-    refused(&Service::own(), 2, &[("f", refusal()), ("", refusal())]);
+    refused(&Service::start(), 2, &[("f", refusal()), ("", refusal())]);
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_32_bit_program() {
 #[test]
 #[ignore = "needs root"]
 fn what_somebody_elses_program_is_for_is_not_told() {
-    let service = Service::own();
+    let service = Service::start();
     let target = Fixture::start("idle32", &[]);
     let request = session_of(target.pid(), "idle_fn");
     let refused = service.runtime.block_on(service.handle.create(USER, request));
@@ -186,7 +189,7 @@ fn an_ifunc_that_nothing_refers_to() {
 #[test]
 #[ignore = "needs root"]
 fn places_that_the_kernel_has_not() {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start("idle", &[]);
     let none = |words| Refusal::of(Code::NotFound, "PLACE_NOT_FOUND", words);
     let argument = |words| Refusal::of(Code::InvalidArgument, "ARGUMENT_INVALID", words);
@@ -293,11 +296,7 @@ fn a_scope_that_is_none() {
         assert_eq!(detail("offset"), Some(offset.to_string()), "{scope}: {error}");
         Refusal::of(Code::InvalidArgument, "SCOPE_INVALID", &[]).is(error);
     }
-    assert_eq!(
-        bpf::held_by(std::process::id()).len(),
-        0,
-        "for this nothing is loaded"
-    );
+    assert_eq!(service.held(), BTreeSet::new(), "for this nothing is loaded");
     assert_eq!(bpf::changed_code(target.pid()), 0);
     assert_eq!(target.finish().status, Some(0));
 }
@@ -305,7 +304,7 @@ fn a_scope_that_is_none() {
 #[test]
 #[ignore = "needs root"]
 fn allocations_of_a_program_without_a_known_allocator() {
-    let service = Service::own();
+    let service = Service::start();
     let target = Fixture::start("idle_static_stripped", &[]);
     let request = NewSession {
         allocations: true,
@@ -323,7 +322,7 @@ fn allocations_of_a_program_without_a_known_allocator() {
 #[test]
 #[ignore = "needs root"]
 fn a_static_program_works() {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start("idle_static", &[]);
     let session = service.attach(target.pid(), "idle_fn").unwrap();
     target.run();

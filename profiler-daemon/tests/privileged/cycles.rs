@@ -89,7 +89,7 @@ fn cycle(service: &Service, pid: u32, times: u32) -> BTreeSet<bpf::Held> {
         let session = service.attach(pid, "f[>= p95]").unwrap();
         let flame = service.watch_flame(&session);
         let latency = service.watch_latency(&session);
-        held.append(&mut bpf::held_by(std::process::id()));
+        held.append(&mut service.held());
         service.end(&session);
         drop((flame, latency));
     }
@@ -103,7 +103,7 @@ const MEMORY_SLACK_KIB: usize = 512;
 #[ignore = "needs root"]
 fn cycles_leave_everything_where_it_was() {
     let times = match (small_scale(), long_scale()) {
-        (true, _) => 40,
+        (true, _) => 20,
         (_, true) => 1_000,
         _ => 200,
     };
@@ -148,7 +148,7 @@ fn cycles_leave_everything_where_it_was() {
 #[ignore = "needs root"]
 fn two_profilers_on_one_target_count_both() {
     let calls = if small_scale() { 2_000 } else { 50_000 };
-    let (one, other) = (Service::own(), Service::own());
+    let (one, other) = (Service::start(), Service::own());
     let mut target = Fixture::start("calls", &["bench".to_owned()]);
     let first = one.attach(target.pid(), "fn_*").unwrap();
     let second = other.attach(target.pid(), "fn_push").unwrap();
@@ -174,7 +174,7 @@ fn two_profilers_on_one_target_count_both() {
 #[test]
 #[ignore = "needs root"]
 fn a_call_that_was_open_when_the_probes_came_has_no_duration() {
-    let service = Service::own();
+    let service = Service::start();
     let target = Fixture::start("idle", &[]);
     // It has been in `main` for a while, and returns from there at its end.
     let session = service

@@ -2,9 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io::{BufRead as _, BufReader, Write as _},
-    os::unix::process::CommandExt as _,
-    process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -16,36 +13,6 @@ use super::{
     service::{ROOT, Service, ended, function, session_of},
     skipped,
 };
-
-/// In the environment of a process that is to be a target: the program that it becomes.
-const TARGET: &str = "PROFILER_TEST_TARGET";
-
-/// Not a test of its own: this program as a target that becomes another program.
-#[test]
-#[ignore = "needs root"]
-fn as_a_target() {
-    let Some(program) = std::env::var_os(TARGET) else {
-        return skipped("a process of other tests, not a test of its own");
-    };
-    println!("\nready");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    for _ in 0..CALLS {
-        profiler_test_called();
-    }
-    panic!("{}", Command::new(program).exec());
-}
-
-/// Calls that [`as_a_target`] makes.
-const CALLS: u64 = 100;
-
-// SAFETY: nothing else has this name.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn profiler_test_called() {
-    // An entry that can be probed, however it is compiled.
-    std::hint::black_box(&mut 0_u32);
-}
 
 /// Nothing of a session is left: neither its name nor what it held in the kernel.
 fn nothing_left(service: &Service, session: &SessionInfo, held: &std::collections::BTreeSet<bpf::Held>) {
@@ -65,7 +32,7 @@ fn a_target_that_ends_ends_its_session() {
     let pid = target.pid();
     let session = service.attach(pid, "fn_push").unwrap();
     let (mut latency, mut flame) = (service.watch_latency(&session), service.watch_flame(&session));
-    let held = bpf::held_by(std::process::id());
+    let held = service.held();
     target.run();
     assert_eq!(target.finish().status, Some(0));
     let last = service.until(&mut latency, |picture| picture.ended.is_some());
@@ -187,67 +154,35 @@ fn processes_that_end_while_they_are_attached_to_are_left_out() {
     assert_eq!(stays.finish().status, Some(0));
 }
 
-struct Becomes(Child, BufReader<std::process::ChildStdout>);
-
-impl Becomes {
-    fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "gone::as_a_target", "--nocapture"])
-            .env(TARGET, fixture::directory().join("idle"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut target = Self(child, output);
-        target.says("ready");
-        target
-    }
-
-    fn says(&mut self, what: &str) {
-        let mut line = String::new();
-        while line.trim_end() != what {
-            line.clear();
-            assert!(
-                self.1.read_line(&mut line).unwrap() > 0,
-                "it ended before it had said {what}"
-            );
-        }
-    }
-}
-
-impl Drop for Becomes {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 #[ignore = "needs root"]
 fn a_target_that_becomes_another_program_ends_its_session() {
+    const CALLS: u64 = 100;
     let service = Service::own();
-    let mut target = Becomes::start();
-    let pid = target.0.id();
-    let session = service.attach(pid, "profiler_test_called").unwrap();
+    let other = fixture::directory().join("idle").display().to_string();
+    let mut target = Fixture::start("exec_other", &[CALLS.to_string(), other]);
+    let pid = target.pid();
+    let session = service.attach(pid, "target_fn").unwrap();
     let mut latency = service.watch_latency(&session);
-    let held = bpf::held_by(std::process::id());
-    writeln!(target.0.stdin.as_mut().unwrap(), "go").unwrap();
+    let held = service.held();
+    target.say("go");
+    assert!(target.line().starts_with("sum "), "{}", target.output);
     // The other program is there.
-    target.says("ready");
+    assert_eq!(target.line(), "ready");
     let last = service.until(&mut latency, |picture| picture.ended.is_some());
-    let seen = function(&last, "profiler_test_called");
+    let seen = function(&last, "target_fn");
     assert_eq!((ended(seen), seen.open), (CALLS, 0));
     let reason = last.ended.clone().unwrap();
     assert!(reason.contains("runs another program now"), "{reason}");
     nothing_left(&service, &session, &held);
     bpf::wait_until_unchanged(pid);
+    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]
 #[ignore = "needs root"]
 fn another_process_of_the_same_number_is_not_looked_at() {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start("calls", &["run", "1", "10", "fn_push"].map(str::to_owned));
     let pid = target.pid();
     let session = service.attach(pid, "fn_push").unwrap();

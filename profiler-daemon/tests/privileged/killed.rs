@@ -127,7 +127,7 @@ fn a_killed_daemon_leaves_nothing_behind() {
 fn a_daemon_killed_with_many_probes_leaves_nothing_behind() {
     let mut target = Fixture::start("many", &["1".to_owned()]);
     // One perf event after the other takes the kernel far longer to be rid of than one link of many probes.
-    let (scope, functions) = if Service::own().attach(target.pid(), "").unwrap().perf_links {
+    let (scope, functions) = if Service::start().attach(target.pid(), "").unwrap().perf_links {
         ("many_000?", 10)
     } else {
         ("many_?*5?*", 1900)

@@ -95,7 +95,7 @@ fn calls_are_counted_however_much_is_lost() {
 #[test]
 #[ignore = "needs root"]
 fn who_reads_a_trace_late_misses_neither_hits_nor_the_end() {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
     let late = Traced::start(&service, &target, "fn_push", &[]);
     // The ring buffer is looked at more often than usual while sessions begin.

@@ -35,7 +35,7 @@ fn attach(service: &Service, target: &Fixture) -> (SessionInfo, BTreeSet<bpf::He
     );
     assert_eq!(session.sites.len(), functions);
     assert!(bpf::changed_code(target.pid()) >= functions, "it has no probes");
-    (session, bpf::held_by(std::process::id()))
+    (session, service.held())
 }
 
 /// Ends a session; says how long it took until nothing was left of it.
@@ -128,7 +128,7 @@ fn two_thousand_functions_come_and_go_while_they_are_called() {
 #[test]
 #[ignore = "needs root"]
 fn ten_thousand_functions_are_refused_with_the_limit() {
-    let service = Service::own();
+    let service = Service::start();
     let mut target = Fixture::start("many", &["1".to_owned()]);
     let start = Instant::now();
     let error = service.attach(target.pid(), "many_*").unwrap_err();

@@ -2,6 +2,7 @@
 
 use profiler_aggregate::calltree::{FrameId, Node, NodeId};
 use std::{
+    collections::BTreeSet,
     ops::Deref,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,6 +18,8 @@ use profiler_daemon::{
 };
 use profiler_symbolize::Grouping;
 use tokio::{runtime::Runtime, sync::mpsc};
+
+use super::bpf;
 
 /// The caller of every test.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -98,6 +101,8 @@ pub struct Service {
     running: Option<Running>,
     /// Where other tests find it afterwards: in which of [`KEPT`].
     lent: Option<bool>,
+    /// What this process held in the kernel before.
+    others: BTreeSet<bpf::Held>,
 }
 
 impl Service {
@@ -118,26 +123,27 @@ impl Service {
             ..kernel::Config::default()
         };
         Self {
+            others: bpf::held_by(std::process::id()),
             running: Some(running.unwrap_or_else(|| Running::new(engine(), true))),
             lent: Some(by_perf),
         }
     }
 
-    /// Of the test's own: it holds something in the kernel only while it has a session, and nothing else in this process
-    /// does.
+    /// What this process has come to hold in the kernel since this began.
+    pub fn held(&self) -> BTreeSet<bpf::Held> {
+        let held = bpf::held_by(std::process::id());
+        held.difference(&self.others).copied().collect()
+    }
+
+    /// Of the test's own: it holds something in the kernel only while it has a session.
     pub fn own() -> Self {
         Self::with(kernel::Config::default())
     }
 
     /// As [`Self::own`], with such an engine.
     pub fn with(engine: kernel::Config) -> Self {
-        for by_perf in [false, true] {
-            let kept = kept(by_perf).take();
-            if let Some(kept) = kept {
-                kept.stop();
-            }
-        }
         Self {
+            others: bpf::held_by(std::process::id()),
             running: Some(Running::new(engine, false)),
             lent: None,
         }

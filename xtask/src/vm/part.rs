@@ -26,6 +26,9 @@ const BESIDE_EACH_OTHER: [&str; 14] = [
 /// each kernel. These tests run on the oldest kernel alone, on which some of it has to be refused.
 const MADE_OUTSIDE: [&str; 3] = ["estimate::", "percentiles::", "timeline::"];
 
+/// What the daemon refuses, and how it shares what it has between users. These tests run on the oldest kernel alone, which refuses most.
+const DECIDED_BY_THE_DAEMON: [&str; 2] = ["bad_input::", "shares::"];
+
 /// Where a probe sits and what it reads there, and what is made of it. The ways to attach and to see an instruction done are three: the oldest
 /// kernel's, the newest's, and those that 6.12 and the developer's own kernel (6.10 to 7.1) have in common. These tests do
 /// not run on 6.12.
@@ -43,10 +46,11 @@ pub fn part(kernel: &str) -> Tests {
         "6.12" => Tests::Without(names(&[
             &BESIDE_EACH_OTHER,
             &MADE_OUTSIDE,
+            &DECIDED_BY_THE_DAEMON,
             &BY_WAY_OF_ATTACHING,
             &NOT_IN_MACHINES,
         ])),
-        "7.2" => Tests::Without(names(&[&MADE_OUTSIDE, &NOT_IN_MACHINES])),
+        "7.2" => Tests::Without(names(&[&MADE_OUTSIDE, &DECIDED_BY_THE_DAEMON, &NOT_IN_MACHINES])),
         _ => Tests::Without(names(&[&NOT_IN_MACHINES])),
     }
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{held_up, libtest::Log};
 
-const MEMORY_MIB: &str = "2048";
+const MEMORY_MIB: &str = "3072";
 const CPUS: &str = "2";
 /// Console lines waiting to be read.
 const LINES_MAX: usize = 1024;
