@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_target::{OpenFile, ROOT, file_systems, read_file, read_of_user, user_of};
+use profiler_target::{OpenFile, ROOT, file_systems, has_unanswered, read_file, read_of_user, user_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat, openat2, statx};
 
 use super::reader::{Reader, Rights};
@@ -24,9 +24,10 @@ pub(super) const ALL_MAY_READ: u32 = 0o004;
 /// Whose processes may be shown what is found beside a module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SharedWith {
-    /// Everybody's: the process sees the file systems that this one sees.
+    /// Everybody's: the process has mapped the file that this path leads this process to, by the same mount.
     All,
-    /// This user's, whose process sees others: the user chooses what is found there, or that nothing is.
+    /// This user's, whose process sees other file systems, or saw them when it mapped the file: the user chooses what is found there, or
+    /// that nothing is.
     ProcessesOf(u32),
 }
 
@@ -37,7 +38,7 @@ struct Root {
     place: Place,
 }
 
-/// Where a folder is: in which mount, whose number is no other mount namespace's, and which of its files.
+/// Where a file or folder is: in which mount, whose number is no other mount namespace's, and which of its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     mount: u64,
@@ -48,14 +49,24 @@ impl Root {
     fn open(path: &str) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty())?;
-        // As it is known: a file system that may not answer is not asked.
+        let place = Place::of(folder.as_fd())?;
+        Ok(Self { folder, place })
+    }
+}
+
+impl Place {
+    fn of(open: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::at(open, Path::new(""))
+    }
+
+    /// As it is known: a file system is not asked anew.
+    fn at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = statx(&folder, "", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
-        let place = Place {
+        let found = statx(folder, path, flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+        Ok(Self {
             mount: found.stx_mnt_id,
             inode: found.stx_ino,
-        };
-        Ok(Self { folder, place })
+        })
     }
 }
 
@@ -122,9 +133,12 @@ impl Home {
 
     /// The files that this path leads to: in the target's root, then in ours.
     pub fn open<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = OpenFile> + 'a {
+        let mut before = None;
         self.roots
             .iter()
             .filter_map(move |root| self.noting(self.open_below(&root.folder, path)).ok())
+            // Two roots may lead to one file.
+            .filter(move |open| before.replace(open.key) != Some(open.key))
     }
 
     /// Reads a file that was found here.
@@ -145,21 +159,37 @@ impl Home {
         self.silent_at.get().map(|at| at.elapsed())
     }
 
+    /// Whether something that was asked of its user's files has no answer yet.
+    #[must_use]
+    pub fn is_still_silent(&self) -> bool {
+        has_unanswered(self.user())
+    }
+
     fn noting<T>(&self, found: io::Result<T>) -> io::Result<T> {
-        if matches!(&found, Err(error) if error.kind() == io::ErrorKind::TimedOut) {
+        // A file system may answer that it has waited in vain.
+        let is_silent =
+            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+        if found.as_ref().is_err_and(is_silent) {
             self.silent_at
                 .set(self.silent_at.get().or_else(|| Some(Instant::now())));
         }
         found
     }
 
-    /// Whose processes may be shown what is found here.
+    /// Whose processes may be shown what is found here, of the module that is open. Its path may lead through file systems that do not
+    /// answer.
     #[must_use]
-    pub fn shared_with(&self) -> SharedWith {
-        // The roots are the process's and this one's, or one where they are the same.
-        match self.roots[..] {
-            [] | [_] => SharedWith::All,
-            _ => SharedWith::ProcessesOf(self.user),
+    pub fn shared_with(&self, module: &File) -> SharedWith {
+        let is_where_this_process_finds_it = || {
+            // The process's root is this one's.
+            let [_] = &self.roots[..] else { return false };
+            let found = self.path().and_then(|path| Place::at(CWD, path).ok());
+            found.is_some() && found == Place::of(module.as_fd()).ok()
+        };
+        if is_where_this_process_finds_it() {
+            SharedWith::All
+        } else {
+            SharedWith::ProcessesOf(self.user)
         }
     }
 
@@ -172,7 +202,8 @@ impl Home {
     }
 
     /// Who answers for what is found.
-    fn user(&self) -> u32 {
+    #[must_use]
+    pub fn user(&self) -> u32 {
         if self.user == ROOT {
             self.reader.user_id().unwrap_or(ROOT)
         } else {
@@ -234,6 +265,11 @@ pub fn open_file(
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::Read as _,
+        process::{Child, Command, Stdio},
+    };
+
     use profiler_testkit::skipped;
 
     use super::*;
@@ -337,6 +373,46 @@ mod tests {
             ..home()
         };
         assert_eq!(opened(public), ["public", "closed/public"]);
+    }
+
+    /// A process with mounts of its own, until it is dropped.
+    struct Apart(Child);
+
+    impl Drop for Apart {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_another_mount_namespace_leads_to_is_its_users_alone() {
+        let path = Path::new("/bin/sh");
+        let of = |pid: u32, module: &str| {
+            let module = File::open(module).unwrap();
+            let rights = Rights::of_process(pid);
+            let home = Home::of(pid, &rights, path, &module.metadata().unwrap());
+            home.shared_with(&module)
+        };
+        let own = std::process::id();
+        assert_eq!(of(own, "/bin/sh"), SharedWith::All);
+        // Mapped by this path, but elsewhere.
+        let user = SharedWith::ProcessesOf(user_of(own).unwrap());
+        assert_eq!(of(own, "/proc/self/exe"), user);
+        if !rustix::process::geteuid().is_root() {
+            return skipped("only root makes mount namespaces");
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "echo; exec sleep 600"]);
+        let mut apart = Apart(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = [0];
+        apart.0.stdout.take().unwrap().read_exact(&mut line).unwrap();
+        let pid = apart.0.id();
+        let there = format!("/proc/{pid}/root/bin/sh");
+        assert_eq!(of(pid, &there), user);
+        // One that has left that namespace, and has what it mapped there.
+        assert_eq!(of(own, &there), user);
+        assert_eq!(of(own, "/bin/sh"), SharedWith::All);
     }
 
     #[test]

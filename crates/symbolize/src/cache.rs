@@ -50,6 +50,8 @@ pub(super) struct MappedFile {
     pub open: OpenFile,
     /// Where what belongs to it is looked for.
     pub home: Home,
+    /// Whose processes may be shown what is found there.
+    pub shared_with: SharedWith,
 }
 
 impl MappedFile {
@@ -58,6 +60,7 @@ impl MappedFile {
         Self {
             open,
             home: Home::new(name, &["/"]),
+            shared_with: SharedWith::All,
         }
     }
 }
@@ -66,6 +69,16 @@ struct Entry {
     module: Module,
     used: u64,
     bytes: usize,
+}
+
+impl Entry {
+    /// Whether the module is to be read anew: its files have changed, or may answer by now that did not.
+    fn is_outdated(&self, ask_again: Duration) -> bool {
+        let home = self.module.home();
+        let may_answer =
+            || home.silent_for().is_some_and(|since| since >= ask_again) && !home.is_still_silent();
+        !self.module.is_intact() || may_answer()
+    }
 }
 
 /// The modules that are open.
@@ -110,14 +123,18 @@ impl Modules {
     /// # Errors
     /// Where it cannot be mapped or is no ELF file, or its file system does not answer (`TimedOut`).
     pub fn open(&mut self, name: &str, file: MappedFile) -> io::Result<ModuleId> {
-        let MappedFile { open, home } = file;
+        let MappedFile {
+            open,
+            home,
+            shared_with,
+        } = file;
         let key = open.key;
-        let shared_with = home.shared_with();
         let shared_file = SharedFile {
             key,
             with: shared_with,
         };
-        if let Some(&id) = self.by_file.get(&shared_file) {
+        let known = self.by_file.get(&shared_file).copied();
+        if let Some(id) = known.filter(|id| self.is_of_use(*id, &home)) {
             return Ok(id);
         }
         let elf = read_file(open, Elf::read)?;
@@ -130,7 +147,8 @@ impl Modules {
                 owner: key.owner,
                 shared_with,
             });
-        if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
+        let known = build.as_ref().and_then(|build| self.by_build.get(build)).copied();
+        if let Some(id) = known.filter(|id| self.is_of_use(*id, &home)) {
             self.by_file.insert(shared_file, id);
             return Ok(id);
         }
@@ -150,6 +168,20 @@ impl Modules {
         }
         self.make_room(id);
         Ok(id)
+    }
+
+    /// Whether a module that is open serves another process, whose files are looked for here; one that is outdated goes.
+    fn is_of_use(&mut self, id: ModuleId, home: &Home) -> bool {
+        let Some(entry) = self.entries.get(&id) else {
+            return false;
+        };
+        if entry.is_outdated(self.ask_again) {
+            self.remove(id);
+            return false;
+        }
+        // What one user's files keep back, those of another may not.
+        let known = entry.module.home();
+        known.silent_for().is_none() || known.user() == home.user()
     }
 
     /// The file behind a mapping that has none: the kernel's own code in every process.
@@ -201,18 +233,14 @@ impl Modules {
 
     fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &Finder) -> T) -> Option<T> {
         let entry = self.entries.get_mut(&id)?;
-        let is_to_be_asked_again = entry
-            .module
-            .silent_for()
-            .is_some_and(|since| since >= self.ask_again);
-        if !entry.module.is_intact() || is_to_be_asked_again {
+        if entry.is_outdated(self.ask_again) {
             self.remove(id);
             return None;
         }
         self.uses += 1;
         entry.used = self.uses;
         let resolved = resolve(&mut entry.module, &self.finder);
-        self.fleeting += u64::from(entry.module.silent_for().is_some());
+        self.fleeting += u64::from(entry.module.home().silent_for().is_some());
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
@@ -259,18 +287,31 @@ impl Modules {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, sync::mpsc};
+    use std::{fs::File, sync::mpsc, thread};
 
     use profiler_debug_files::Reader;
-    use profiler_target::read_of_user;
+    use profiler_target::{has_unanswered, read_of_user};
     use profiler_testkit::skipped;
 
     use super::*;
 
     fn open(modules: &mut Modules, name: &str, path: &Path) -> ModuleId {
-        let open = OpenFile::own(File::open(path).unwrap()).unwrap();
-        let home = Home::default();
-        modules.open(name, MappedFile { open, home }).unwrap()
+        open_for(modules, name, path, SharedWith::All, Home::default())
+    }
+
+    fn open_for(
+        modules: &mut Modules,
+        name: &str,
+        path: &Path,
+        shared_with: SharedWith,
+        home: Home,
+    ) -> ModuleId {
+        let file = MappedFile {
+            open: OpenFile::own(File::open(path).unwrap()).unwrap(),
+            home,
+            shared_with,
+        };
+        modules.open(name, file).unwrap()
     }
 
     #[test]
@@ -302,22 +343,23 @@ mod tests {
 
     #[test]
     fn a_module_of_a_process_that_sees_other_file_systems_is_its_users_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let elsewhere = folder.path().to_str().unwrap();
-        let path = Path::new("/bin/true");
+        use SharedWith::{All, ProcessesOf};
         let mut modules = Modules::default();
-        let mut open = |roots: &[&str]| {
-            let open = OpenFile::own(File::open(path).unwrap()).unwrap();
-            let home = Home::new(path, roots);
-            modules.open("true", MappedFile { open, home }).unwrap()
+        let mut open = |with| {
+            open_for(
+                &mut modules,
+                "true",
+                Path::new("/bin/true"),
+                with,
+                Home::default(),
+            )
         };
-        let first = open(&[elsewhere, "/"]);
-        let shared = open(&["/", "/"]);
-        assert_ne!(shared, first);
-        assert_eq!(open(&[elsewhere, "/"]), first);
-        assert_eq!(open(&["/proc/self/root", "/"]), shared);
-        // Where its process has ended already.
-        assert_eq!(open(&["/"]), shared);
+        let ids = [All, ProcessesOf(1), ProcessesOf(2)].map(&mut open);
+        assert!(
+            ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2],
+            "{ids:?}"
+        );
+        assert_eq!([All, ProcessesOf(1), ProcessesOf(2)].map(open), ids);
     }
 
     #[test]
@@ -326,30 +368,70 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return skipped("only root can take others' rights");
         }
-        let (_hold, held) = mpsc::channel::<()>();
-        // As long as a file of a user's may be waited for.
-        let unanswered = read_of_user(USER, move || Ok(held.recv().is_ok()));
-        assert_eq!(unanswered.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let path = Path::new("/bin/true");
+        let of_user = || Home::new(path, &["/"]).read_by(Reader::user(USER));
         let mut modules = Modules {
-            ask_again: Duration::MAX,
+            ask_again: Duration::ZERO,
             ..Modules::default()
         };
-        let kept_back = MappedFile {
-            open: OpenFile::own(File::open(path).unwrap()).unwrap(),
-            home: Home::new(path, &["/"]).read_by(Reader::user(USER)),
-        };
-        let id = modules.open("true", kept_back).unwrap();
+        let holds: Vec<_> = thread::scope(|scope| {
+            // Longer together than a user's files are waited for.
+            let waiting = [(); 4].map(|()| {
+                let (hold, held) = mpsc::channel::<()>();
+                let read = scope.spawn(move || read_of_user(USER, move || Ok(held.recv().is_ok())));
+                (hold, read)
+            });
+            let mut over = |(hold, read): (_, thread::ScopedJoinHandle<'_, io::Result<bool>>)| {
+                let unanswered = read.join().unwrap().unwrap_err();
+                assert_eq!(unanswered.kind(), io::ErrorKind::TimedOut);
+                hold
+            };
+            waiting.into_iter().map(&mut over).collect()
+        });
+        let look_up =
+            |modules: &mut Modules, id| modules.resolve(id, 0x2000, &mut Frames::default()).is_some();
+        let id = open_for(&mut modules, "true", path, SharedWith::All, of_user());
         for looked_up in 1..3 {
-            assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+            assert!(look_up(&mut modules, id));
             assert_eq!(modules.fleeting(), looked_up);
         }
-        modules.ask_again = Duration::ZERO;
-        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_none());
-        // By somebody whose files answer.
-        let id = open(&mut modules, "true", path);
-        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+        // As long as there is no answer it is made do with, but by nobody else.
+        let of_others = open(&mut modules, "true", path);
+        assert_ne!(of_others, id);
+        assert!(look_up(&mut modules, of_others));
         assert_eq!(modules.fleeting(), 2);
+        drop(holds);
+        while has_unanswered(USER) {
+            thread::yield_now();
+        }
+        assert!(!look_up(&mut modules, id));
+        assert_eq!(
+            open_for(&mut modules, "true", path, SharedWith::All, of_user()),
+            of_others
+        );
+    }
+
+    #[test]
+    fn a_module_that_is_to_be_read_anew_is_not_handed_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        std::fs::copy("/bin/true", &copy).unwrap();
+        let mut modules = Modules::default();
+        let id = open(&mut modules, "copy", &copy);
+        let mapped = OpenFile::own(File::open(&copy).unwrap()).unwrap();
+        File::options()
+            .write(true)
+            .open(&copy)
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+        // As it was when it was opened.
+        let file = MappedFile {
+            open: mapped,
+            home: Home::default(),
+            shared_with: SharedWith::All,
+        };
+        assert!(modules.open("copy", file).is_err(), "{id:?}");
     }
 
     #[test]

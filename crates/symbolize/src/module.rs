@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
 };
 
 use profiler_debug_files::{Elf, Finder, Home};
@@ -70,9 +69,9 @@ impl Module {
         }
     }
 
-    /// Since when it is known that a file system gave no answer that may have more of its files.
-    pub fn silent_for(&self) -> Option<Duration> {
-        self.sources.silent_for()
+    /// Where its files are looked for.
+    pub fn home(&self) -> &Home {
+        self.sources.home()
     }
 
     /// Whether its files are as long as they were.

@@ -4,7 +4,6 @@
 use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use profiler_debug_files::{Bytes, Elf, Finder, Home, Wanted, debugdata};
@@ -175,9 +174,9 @@ impl Sources {
         &self.split
     }
 
-    /// Since when it is known that a file system gave no answer that may have more of them.
-    pub fn silent_for(&self) -> Option<Duration> {
-        self.home.silent_for()
+    /// Where they are looked for.
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     /// Whether the files are as long as they were: see [`Elf::open`].

@@ -53,7 +53,8 @@ pub struct Symbolizer {
     look_budget: LookBudget,
     uses: u64,
     spaces_made: u64,
-    /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
+    /// Addresses that may come out otherwise the next time: compiled code, where nothing is mapped, and where a process or the files of a
+    /// module did not answer.
     fleeting: u64,
 }
 
@@ -350,17 +351,23 @@ impl Symbolizer {
             frames,
             modules,
             spaces,
+            fleeting,
             ..
         } = self;
         let Some(space) = spaces.get_mut(&pid) else {
             return false;
         };
         let rights = space.rights(now_ns);
+        let fleeting_before = modules.fleeting();
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
             return false;
         };
         let ends = |modules: &mut Modules, id, offset, _: &mut Frames| modules.ends_behind(id, offset);
-        in_file(mapping, behind, (pid, &rights), address, modules, frames, ends).unwrap_or(false)
+        let ends = in_file(mapping, behind, (pid, &rights), address, modules, frames, ends);
+        if ends == Err(Reason::NotAnswering) || modules.fleeting() != fleeting_before {
+            *fleeting += 1;
+        }
+        ends.unwrap_or(false)
     }
 
     /// Whether nothing is mapped where this is: no program runs there.
@@ -451,7 +458,12 @@ fn open(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> 
         let (file, _) = mapping.open(pid)?;
         let open = OpenFile::of(file, user)?;
         let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
-        Ok(MappedFile { open, home })
+        let shared_with = home.shared_with(&open.file);
+        Ok(MappedFile {
+            open,
+            home,
+            shared_with,
+        })
     })
 }
 

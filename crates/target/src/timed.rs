@@ -103,6 +103,17 @@ pub(crate) fn close_for(user: u32, file: File) {
     READS.leave(user, move || drop(file));
 }
 
+/// Whether something of a user's was asked for, and given up, that has no answer yet.
+#[must_use]
+pub fn has_unanswered(user: u32) -> bool {
+    let state = READS.state();
+    let mut given_up = state
+        .open
+        .iter()
+        .filter(|open| open.waited_for_by == WaitedForBy::Nobody);
+    given_up.any(|open| open.user == user)
+}
+
 static READS: LazyLock<Reads> = LazyLock::new(Reads::default);
 
 /// All reads, and the threads that do them.

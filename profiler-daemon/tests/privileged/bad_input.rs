@@ -66,9 +66,12 @@ fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
 
 /// The same of a fixture, which then goes on unharmed.
 fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
-    let service = Service::start();
+    refused_by(&Service::start(), fixture, scopes);
+}
+
+fn refused_by(service: &Service, fixture: &str, scopes: &[(&str, Refusal)]) {
     let mut target = Fixture::start(fixture, &[]);
-    refused(&service, target.pid(), scopes);
+    refused(service, target.pid(), scopes);
     assert_eq!(bpf::changed_code(target.pid()), 0, "{fixture} was changed");
     target.run();
     assert_eq!(target.finish().status, Some(0));
@@ -183,7 +186,10 @@ fn an_ifunc_that_nothing_refers_to() {
         "by its own name",
     ];
     let refusal = Refusal::of(Code::FailedPrecondition, "FUNCTION_IS_IFUNC", words);
-    refused_in("ifunc", &[("unreferenced", refusal)]);
+    let service = Service::own();
+    refused_by(&service, "ifunc", &[("unreferenced", refusal)]);
+    // What was loaded to find out goes within a second.
+    bpf::wait_until_gone(&service.held());
 }
 
 #[test]

@@ -19,7 +19,10 @@ use profiler_daemon::{
 use profiler_symbolize::Grouping;
 use tokio::{runtime::Runtime, sync::mpsc};
 
-use super::bpf;
+use super::{
+    bpf,
+    counts::{AT_ONCE_SINCE, kernel_release},
+};
 
 /// The caller of every test.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -90,6 +93,15 @@ impl Running {
         Self { runtime, handle }
     }
 
+    /// With all programs.
+    fn loaded(engine: kernel::Config) -> Self {
+        let running = Self::new(engine, true);
+        // It is answered once they are.
+        let listed = running.runtime.block_on(running.handle.list(ROOT));
+        assert!(listed.unwrap().is_empty());
+        running
+    }
+
     fn stop(self) {
         self.runtime.block_on(self.handle.stop());
     }
@@ -117,6 +129,8 @@ impl Service {
     }
 
     fn lend(by_perf: bool) -> Self {
+        // Where all are, these are the same programs.
+        let by_perf = by_perf && kernel_release() >= AT_ONCE_SINCE;
         let running = kept(by_perf).take();
         let engine = || kernel::Config {
             force_perf: by_perf,
@@ -124,7 +138,7 @@ impl Service {
         };
         Self {
             others: bpf::held_by(std::process::id()),
-            running: Some(running.unwrap_or_else(|| Running::new(engine(), true))),
+            running: Some(running.unwrap_or_else(|| Running::loaded(engine()))),
             lent: Some(by_perf),
         }
     }

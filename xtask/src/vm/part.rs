@@ -26,7 +26,8 @@ const BESIDE_EACH_OTHER: [&str; 14] = [
 /// each kernel. These tests run on the oldest kernel alone, on which some of it has to be refused.
 const MADE_OUTSIDE: [&str; 3] = ["estimate::", "percentiles::", "timeline::"];
 
-/// What the daemon refuses, and how it shares what it has between users. These tests run on the oldest kernel alone, which refuses most.
+/// What is refused, and how users share what there is. The daemon decides it: of the machines, the one with the oldest kernel alone runs these
+/// tests, as most is refused there.
 const DECIDED_BY_THE_DAEMON: [&str; 2] = ["bad_input::", "shares::"];
 
 /// Where a probe sits and what it reads there, and what is made of it. The ways to attach and to see an instruction done are three: the oldest
