@@ -1000,6 +1000,11 @@ fn a_thread_that_ends_before_its_stack_is_named_has_its_name() {
     let recorder = daemon.on("s", &["record", "-o", file, "--off-cpu"]);
     let live = daemon.on("s", &["flame", "--json", "--off-cpu", "--by", "thread"]);
     daemon.until_watched_by(2);
+    // Threads are asked for their names when a view opens, one view after the other: this one's has them when it ends.
+    let last = ["flame", "--session", "s", "--off-cpu", "--by", "thread"];
+    daemon
+        .profiler(&[&last[..], &["--json", "--duration", "0.1"]].concat())
+        .status(0);
     end.send(()).unwrap();
     thread.unwrap().join().unwrap();
     daemon.profiler(&["session", "end", "s"]).status(0);

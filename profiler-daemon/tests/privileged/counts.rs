@@ -163,9 +163,6 @@ fn children_that_began_while_it_ran_are_counted() {
     }
 }
 
-/// Probes are attached at once since this kernel: its filter of such links covers all threads of a process.
-pub const AT_ONCE_SINCE: (u32, u32) = (6, 10);
-
 /// The running kernel's first two numbers.
 pub fn kernel_release() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -179,7 +176,8 @@ pub fn kernel_release() -> (u32, u32) {
 #[ignore = "needs root"]
 fn probes_are_attached_at_once_where_the_kernel_can() {
     let engine = kernel::Engine::load(&kernel::Config::default()).unwrap();
-    let expected = if kernel_release() >= AT_ONCE_SINCE {
+    // Since then the PID filter of such links covers all threads of a process.
+    let expected = if kernel_release() >= (6, 10) {
         kernel::AttachKind::Multi
     } else {
         kernel::AttachKind::Perf

@@ -19,10 +19,7 @@ use profiler_daemon::{
 use profiler_symbolize::Grouping;
 use tokio::{runtime::Runtime, sync::mpsc};
 
-use super::{
-    bpf,
-    counts::{AT_ONCE_SINCE, kernel_release},
-};
+use super::bpf;
 
 /// The caller of every test.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -129,8 +126,6 @@ impl Service {
     }
 
     fn lend(by_perf: bool) -> Self {
-        // Where all are, these are the same programs.
-        let by_perf = by_perf && kernel_release() >= AT_ONCE_SINCE;
         let running = kept(by_perf).take();
         let engine = || kernel::Config {
             force_perf: by_perf,
