@@ -105,7 +105,7 @@ fn cycles_leave_everything_where_it_was() {
     let times = match (small_scale(), long_scale()) {
         (true, _) => 20,
         (_, true) => 1_000,
-        _ => 200,
+        _ => 100,
     };
     let mut target = Fixture::start("slowpath", &[]);
     target.say("go");

@@ -90,9 +90,9 @@ impl Drop for Daemon {
 fn a_killed_daemon_leaves_nothing_behind() {
     // Calls of each of nine batches: long enough to be under way when the daemon is killed.
     let (times, calls) = match (small_scale(), long_scale()) {
-        (true, _) => (4, 4_000),
+        (true, _) => (2, 4_000),
         (_, true) => (100, 60_000),
-        _ => (25, 60_000),
+        _ => (12, 60_000),
     };
     let mut target = Fixture::start("calls", &["bench".to_owned()]);
     let mut slowest = Duration::ZERO;
