@@ -13,8 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_target::{OpenFile, ROOT, file_systems, has_unanswered, read_file, read_of_user, user_of};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat, openat2, statx};
+use profiler_target::{
+    OpenFile, Place, ROOT, file_systems, has_unanswered, read_file, read_of_user, user_of,
+};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
 use super::reader::{Reader, Rights};
 
@@ -38,35 +40,12 @@ struct Root {
     place: Place,
 }
 
-/// Where a file or folder is: in which mount, whose number is no other mount namespace's, and which of its files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
-    mount: u64,
-    inode: u64,
-}
-
 impl Root {
     fn open(path: &str) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty())?;
-        let place = Place::of(folder.as_fd())?;
+        let place = Place::of(&folder)?;
         Ok(Self { folder, place })
-    }
-}
-
-impl Place {
-    fn of(open: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::at(open, Path::new(""))
-    }
-
-    /// As it is known: a file system is not asked anew.
-    fn at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = statx(folder, path, flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
-        Ok(Self {
-            mount: found.stx_mnt_id,
-            inode: found.stx_ino,
-        })
     }
 }
 
@@ -183,8 +162,8 @@ impl Home {
         let is_where_this_process_finds_it = || {
             // The process's root is this one's.
             let [_] = &self.roots[..] else { return false };
-            let found = self.path().and_then(|path| Place::at(CWD, path).ok());
-            found.is_some() && found == Place::of(module.as_fd()).ok()
+            let found = self.path().and_then(|path| Place::at(path).ok());
+            found.is_some() && found == Place::of(module).ok()
         };
         if is_where_this_process_finds_it() {
             SharedWith::All

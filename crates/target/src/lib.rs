@@ -19,6 +19,7 @@
 //! | `environment` | what a program believes of its own environment |
 //! | `file_systems` | those that files are not read from, and those that may not answer |
 //! | `open_file` | files that are open, and known to answer or not |
+//! | `place` | where a file is, in which mount |
 //! | `own_mounts` | the file systems that are mounted for this process |
 //! | `blocked` | how long a thread waits for others |
 //! | `timed` | reads that a process may keep from coming to an end, each waited for a bounded time |
@@ -40,6 +41,7 @@ mod on_disk;
 mod open_file;
 mod own_mounts;
 mod peer;
+mod place;
 mod process;
 mod standing;
 mod stat;
@@ -57,6 +59,7 @@ pub use maps::{
 pub use memory::Memory;
 pub use open_file::{Handle, OpenFile};
 pub use peer::has_own_rights;
+pub use place::Place;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};

@@ -14,8 +14,7 @@ use std::{
 
 use profiler_debug_files::{Home, Rights, Wanted};
 use profiler_elf::facts::{DebugInfo, Facts, Mark, Symbols};
-use profiler_target::{Listed, Surroundings, contents::FileKey, open_at_once, visit_mappings};
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
+use profiler_target::{Listed, Place, Surroundings, contents::FileKey, open_at_once, visit_mappings};
 
 use super::{command::Caller, looks::Looks};
 
@@ -88,30 +87,6 @@ struct ExecutableKey {
     file: FileKey,
     root: Place,
     mounts: Place,
-}
-
-/// A folder or a namespace, by its device and inode.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
-    device: u64,
-    inode: u64,
-}
-
-impl Place {
-    /// As it is known: a file system that may not answer is not asked.
-    fn of(path: &str) -> Option<Self> {
-        let found = status(path)?;
-        Some(Self {
-            device: makedev(found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
-        })
-    }
-}
-
-/// What is known of a file without asking its file system anew.
-fn status(path: &str) -> Option<Statx> {
-    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-    statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted).ok()
 }
 
 /// What is known of processes, and looks at them.
@@ -277,7 +252,7 @@ impl Mounts {
 fn is_local(pid: u32, mapped: &Mapped) -> bool {
     // Its own root may be below ours, so that it does not see where its program is.
     let mounts = [Mounts::of(&pid.to_string()), Mounts::of("self")];
-    let number = || Some(status(&format!("/proc/{pid}/exe"))?.stx_mnt_id);
+    let number = || Some(Place::at(format!("/proc/{pid}/exe").as_ref()).ok()?.mount);
     are_local(&mounts, mapped.device, number)
 }
 
@@ -301,8 +276,8 @@ fn executable(files: &Executables, pid: u32, rights: &Rights, path: &Path) -> Op
     let metadata = file.metadata().ok()?;
     let key = ExecutableKey {
         file: FileKey::of_open(&file, &metadata),
-        root: Place::of(&format!("/proc/{pid}/root"))?,
-        mounts: Place::of(&format!("/proc/{pid}/ns/mnt"))?,
+        root: Place::at(format!("/proc/{pid}/root").as_ref()).ok()?,
+        mounts: Place::at(format!("/proc/{pid}/ns/mnt").as_ref()).ok()?,
     };
     if let Some(known) = files.known(&key) {
         return Some(known);
