@@ -287,7 +287,7 @@ impl Modules {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, sync::mpsc, thread};
+    use std::{fs::File, path::PathBuf, sync::mpsc, thread};
 
     use profiler_debug_files::Reader;
     use profiler_target::{has_unanswered, read_of_user};
@@ -411,20 +411,26 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_module_that_is_to_be_read_anew_is_not_handed_out() {
+    /// A program that others may change.
+    fn copied() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy");
         std::fs::copy("/bin/true", &copy).unwrap();
+        (folder, copy)
+    }
+
+    fn shorten(path: &Path) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(100).unwrap();
+    }
+
+    #[test]
+    fn a_module_that_is_to_be_read_anew_is_not_handed_out() {
+        let (_folder, copy) = copied();
         let mut modules = Modules::default();
         let id = open(&mut modules, "copy", &copy);
         let mapped = OpenFile::own(File::open(&copy).unwrap()).unwrap();
-        File::options()
-            .write(true)
-            .open(&copy)
-            .unwrap()
-            .set_len(100)
-            .unwrap();
+        shorten(&copy);
         // As it was when it was opened.
         let file = MappedFile {
             open: mapped,
@@ -436,18 +442,11 @@ mod tests {
 
     #[test]
     fn shortened_file_is_let_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let copy = folder.path().join("copy");
-        std::fs::copy("/bin/true", &copy).unwrap();
+        let (_folder, copy) = copied();
         let mut modules = Modules::default();
         let id = open(&mut modules, "copy", &copy);
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
-        File::options()
-            .write(true)
-            .open(&copy)
-            .unwrap()
-            .set_len(100)
-            .unwrap();
+        shorten(&copy);
         assert!(modules.resolve(id, 0x2010, &mut Frames::default()).is_none());
         assert_eq!(modules.len(), 0);
     }

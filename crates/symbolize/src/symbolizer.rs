@@ -53,8 +53,8 @@ pub struct Symbolizer {
     look_budget: LookBudget,
     uses: u64,
     spaces_made: u64,
-    /// Addresses that may come out otherwise the next time: compiled code, where nothing is mapped, and where a process or the files of a
-    /// module did not answer.
+    /// Addresses that may come out otherwise the next time: compiled code, where nothing is mapped, and where a process did not answer.
+    /// Those for which the files of a module did not, `modules` counts.
     fleeting: u64,
 }
 
@@ -149,8 +149,6 @@ impl Symbolizer {
                 out.extend_from_slice(&resolved);
                 if modules.fleeting() == fleeting_before {
                     space.remember(address, detail, resolved);
-                } else {
-                    *fleeting += 1;
                 }
                 return;
             }
@@ -281,7 +279,7 @@ impl Symbolizer {
     /// How many addresses were resolved so far that may come out otherwise the next time.
     #[must_use]
     pub fn fleeting(&self) -> u64 {
-        self.fleeting
+        self.fleeting + self.modules.fleeting()
     }
 
     /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
@@ -358,13 +356,12 @@ impl Symbolizer {
             return false;
         };
         let rights = space.rights(now_ns);
-        let fleeting_before = modules.fleeting();
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
             return false;
         };
         let ends = |modules: &mut Modules, id, offset, _: &mut Frames| modules.ends_behind(id, offset);
         let ends = in_file(mapping, behind, (pid, &rights), address, modules, frames, ends);
-        if ends == Err(Reason::NotAnswering) || modules.fleeting() != fleeting_before {
+        if ends == Err(Reason::NotAnswering) {
             *fleeting += 1;
         }
         ends.unwrap_or(false)

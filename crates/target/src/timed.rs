@@ -106,12 +106,7 @@ pub(crate) fn close_for(user: u32, file: File) {
 /// Whether something of a user's was asked for, and given up, that has no answer yet.
 #[must_use]
 pub fn has_unanswered(user: u32) -> bool {
-    let state = READS.state();
-    let mut given_up = state
-        .open
-        .iter()
-        .filter(|open| open.waited_for_by == WaitedForBy::Nobody);
-    given_up.any(|open| open.user == user)
+    READS.state().given_up().any(|open| open.user == user)
 }
 
 static READS: LazyLock<Reads> = LazyLock::new(Reads::default);
@@ -293,13 +288,11 @@ impl State {
         pid: Option<u32>,
         own_patience: Option<Duration>,
     ) -> io::Result<(u64, Duration)> {
-        let is_given_up = |open: &&Open| open.waited_for_by == WaitedForBy::Nobody;
-        let given_up = || self.open.iter().filter(is_given_up);
-        if pid.is_some() && given_up().any(|open| open.pid == pid) {
+        if pid.is_some() && self.given_up().any(|open| open.pid == pid) {
             return Err(unanswered());
         }
-        let of_user = given_up().filter(|open| open.user == user).count();
-        let of_users = given_up().filter(|open| open.user != ROOT).count();
+        let of_user = self.given_up().filter(|open| open.user == user).count();
+        let of_users = self.given_up().filter(|open| open.user != ROOT).count();
         let is_full = if user == ROOT {
             of_user >= MAX_OF_ROOT
         } else {
@@ -317,6 +310,12 @@ impl State {
             _ => self.patience_with(user).ok_or_else(too_many)?,
         };
         Ok((self.open(user, pid, WaitedForBy::All), patience))
+    }
+
+    /// Those that are left to themselves.
+    fn given_up(&self) -> impl Iterator<Item = &Open> {
+        let given_up = |open: &&Open| open.waited_for_by == WaitedForBy::Nobody;
+        self.open.iter().filter(given_up)
     }
 
     fn open(&mut self, user: u32, pid: Option<u32>, waited_for_by: WaitedForBy) -> u64 {

@@ -121,8 +121,8 @@ fn children_that_begin_before_it_is_probed_are_said_with_their_rate() {
         target.pid(),
     );
     let (begun, ms) = before.expect("it began children");
-    // How many it begins in that time is the machine's to say.
-    assert!(begun >= 1, "{begun} in {ms} ms");
+    let least = if small_scale() { 1 } else { 5 };
+    assert!(begun >= least, "{begun} in {ms} ms");
     assert!(ms >= 100, "counted for {ms} ms");
 }
 

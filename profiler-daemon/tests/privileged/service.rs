@@ -131,10 +131,11 @@ impl Service {
             force_perf: by_perf,
             ..kernel::Config::default()
         };
+        let running = running.unwrap_or_else(|| Running::loaded(engine()));
         Self {
-            others: bpf::held_by(std::process::id()),
-            running: Some(running.unwrap_or_else(|| Running::loaded(engine()))),
+            running: Some(running),
             lent: Some(by_perf),
+            others: bpf::held_by(std::process::id()),
         }
     }
 
