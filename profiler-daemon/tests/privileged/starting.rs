@@ -5,19 +5,25 @@
 
 use std::{
     ffi::CString,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, PipeWriter, Read as _, Write as _},
     os::{
         fd::AsRawFd as _,
         unix::{ffi::OsStrExt as _, process::CommandExt as _},
     },
     path::Path,
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, Sender},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use tempfile::NamedTempFile;
+
+use super::fixture;
+
+/// Who reads for longer than this is kept waiting.
+const LONGEST_READ: Duration = Duration::from_secs(2);
 
 /// The process.
 pub struct Starting {
@@ -87,9 +93,13 @@ impl Starting {
         thread::spawn(move || serve(device, &closes, &answers));
         let (mut told, tell) = io::pipe().unwrap();
         let (waits, go) = io::pipe().unwrap();
+        // Whatever folder it lies in, anybody may start an open file.
+        let program = File::open(fixture::directory().join("idle")).unwrap();
         let spawned = thread::spawn(move || {
-            let mut command = Command::new("sleep");
-            command.arg("1000").uid(uid).gid(uid);
+            let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+            command.uid(uid).gid(uid);
+            // The program runs until its input ends.
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
             let prepare = move || hold(&path, held, &tell, &waits);
             // SAFETY: it makes system calls and nothing else.
             unsafe { command.pre_exec(prepare) };
@@ -116,6 +126,23 @@ impl Starting {
     pub fn go(&mut self) {
         self.go.write_all(&[0]).unwrap();
         self.closing.recv().unwrap();
+    }
+
+    /// The same. Whether who reads what it has mapped waits for it meanwhile: not where the kernel closes files before it takes
+    /// `exec_update_lock`.
+    pub fn go_silent(&mut self) -> bool {
+        self.go();
+        let maps = format!("/proc/{}/maps", self.pid);
+        let (done, read) = mpsc::channel();
+        // It may be read once the process goes on.
+        thread::spawn(move || done.send(fs::read(maps)));
+        match read.recv_timeout(LONGEST_READ) {
+            Ok(maps) => {
+                maps.unwrap();
+                false
+            }
+            Err(_) => true,
+        }
     }
 
     /// Lets it go on.
