@@ -92,7 +92,7 @@ pub(super) struct Modules {
     uses: u64,
     next: u64,
     /// Addresses that were looked up while a file system gave no answer that may have more of their module's files.
-    fleeting: u64,
+    unanswered: u64,
     ask_again: Duration,
 }
 
@@ -113,7 +113,7 @@ impl Modules {
             vdso: None,
             uses: 0,
             next: 0,
-            fleeting: 0,
+            unanswered: 0,
             ask_again: ASK_AGAIN,
         }
     }
@@ -227,8 +227,8 @@ impl Modules {
     }
 
     /// How many addresses were looked up that may come out otherwise once a file system answers.
-    pub fn fleeting(&self) -> u64 {
-        self.fleeting
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered
     }
 
     fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &Finder) -> T) -> Option<T> {
@@ -240,7 +240,7 @@ impl Modules {
         self.uses += 1;
         entry.used = self.uses;
         let resolved = resolve(&mut entry.module, &self.finder);
-        self.fleeting += u64::from(entry.module.home().silent_for().is_some());
+        self.unanswered += u64::from(entry.module.home().silent_for().is_some());
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
@@ -393,13 +393,13 @@ mod tests {
         let id = open_for(&mut modules, "true", path, SharedWith::All, of_user());
         for looked_up in 1..3 {
             assert!(look_up(&mut modules, id));
-            assert_eq!(modules.fleeting(), looked_up);
+            assert_eq!(modules.unanswered(), looked_up);
         }
         // As long as there is no answer it is made do with, but by nobody else.
         let of_others = open(&mut modules, "true", path);
         assert_ne!(of_others, id);
         assert!(look_up(&mut modules, of_others));
-        assert_eq!(modules.fleeting(), 2);
+        assert_eq!(modules.unanswered(), 2);
         drop(holds);
         while has_unanswered(USER) {
             thread::yield_now();

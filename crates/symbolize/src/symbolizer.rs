@@ -53,9 +53,10 @@ pub struct Symbolizer {
     look_budget: LookBudget,
     uses: u64,
     spaces_made: u64,
-    /// Addresses that may come out otherwise the next time: compiled code, where nothing is mapped, and where a process did not answer.
-    /// Those for which the files of a module did not, `modules` counts.
+    /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
     fleeting: u64,
+    /// The same where a process did not answer. Those for which the files of a module did not, `modules` counts.
+    unanswered: u64,
 }
 
 impl Symbolizer {
@@ -117,6 +118,7 @@ impl Symbolizer {
             modules,
             spaces,
             fleeting,
+            unanswered,
             look_budget,
             ..
         } = self;
@@ -131,10 +133,15 @@ impl Symbolizer {
         }
         let rights = space.rights(now_ns);
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
-            *fleeting += 1;
+            let reason = space.reason_without_mapping();
+            *(if reason == Reason::NotAnswering {
+                unanswered
+            } else {
+                fleeting
+            }) += 1;
             let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
             out.push(frames.intern(Frame {
-                unresolved: Some(space.reason_without_mapping()),
+                unresolved: Some(reason),
                 ..unknown
             }));
             return;
@@ -143,11 +150,11 @@ impl Symbolizer {
             Detail::Function => modules.resolve(id, offset, frames),
             Detail::Line => modules.resolve_lines(id, offset, frames),
         };
-        let fleeting_before = modules.fleeting();
+        let unanswered_before = modules.unanswered();
         let reason = match in_file(mapping, behind, (pid, &rights), address, modules, frames, resolve) {
             Ok(resolved) => {
                 out.extend_from_slice(&resolved);
-                if modules.fleeting() == fleeting_before {
+                if modules.unanswered() == unanswered_before {
                     space.remember(address, detail, resolved);
                 }
                 return;
@@ -156,7 +163,7 @@ impl Symbolizer {
         };
         if reason == Reason::NotAnswering {
             // It may the next time.
-            *fleeting += 1;
+            *unanswered += 1;
             out.push(without_symbols(mapping, address, reason, frames));
             return;
         }
@@ -197,7 +204,7 @@ impl Symbolizer {
         }
         let rights = space.rights(now_ns);
         let mut is_silent = false;
-        let fleeting_before = modules.fleeting();
+        let unanswered_before = modules.unanswered();
         let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
             let mapped = (mapping.start, mapping.file_offset);
             let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
@@ -217,7 +224,7 @@ impl Symbolizer {
             .and_then(Data::name)
         };
         let found = space.code_around(address).find_map(look_up);
-        if !is_silent && modules.fleeting() == fleeting_before {
+        if !is_silent && modules.unanswered() == unanswered_before {
             space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
         }
         found
@@ -279,7 +286,13 @@ impl Symbolizer {
     /// How many addresses were resolved so far that may come out otherwise the next time.
     #[must_use]
     pub fn fleeting(&self) -> u64 {
-        self.fleeting + self.modules.fleeting()
+        self.fleeting + self.unanswered()
+    }
+
+    /// Of these, those that come out otherwise once a process or a file system answers.
+    #[must_use]
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered + self.modules.unanswered()
     }
 
     /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
@@ -349,7 +362,7 @@ impl Symbolizer {
             frames,
             modules,
             spaces,
-            fleeting,
+            unanswered,
             ..
         } = self;
         let Some(space) = spaces.get_mut(&pid) else {
@@ -362,7 +375,7 @@ impl Symbolizer {
         let ends = |modules: &mut Modules, id, offset, _: &mut Frames| modules.ends_behind(id, offset);
         let ends = in_file(mapping, behind, (pid, &rights), address, modules, frames, ends);
         if ends == Err(Reason::NotAnswering) {
-            *fleeting += 1;
+            *unanswered += 1;
         }
         ends.unwrap_or(false)
     }

@@ -441,7 +441,7 @@ impl Running {
                     lost: &lost,
                 });
             }
-            let (stacks, groupings) = session.unnamed_callers(&self.engine);
+            let (stacks, groupings) = session.unnamed_callers(&self.engine, now_ns);
             for (tgid, stack) in &stacks {
                 if stack.user.flags & SampleHeader::USER_NO_TABLE != 0 {
                     self.following.new_code(*tgid, now_ns);

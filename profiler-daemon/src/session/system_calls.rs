@@ -51,6 +51,45 @@ struct CallerStack {
     names: Stacks,
     /// What was asked for.
     asked: Groupings,
+    /// When, while there is more to come of it: something did not answer.
+    unanswered_ns: Option<u64>,
+}
+
+/// How long after something did not answer names are asked for again.
+const ASK_AGAIN_NS: u64 = 10_000_000_000;
+
+impl CallerStack {
+    fn of(tgid: u32) -> Self {
+        Self {
+            tgid,
+            stack: None,
+            names: Stacks::default(),
+            asked: Groupings::default(),
+            unanswered_ns: None,
+        }
+    }
+
+    /// Whether its names are to be asked for: of a process that is there also what had no answer.
+    fn is_to_be_asked(&self, groupings: Groupings, is_there: bool, now_ns: u64) -> bool {
+        let is_old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= ASK_AGAIN_NS;
+        self.asked != groupings || is_there && self.unanswered_ns.is_some_and(is_old)
+    }
+
+    /// Its names are asked for.
+    fn ask(&mut self, groupings: Groupings, now_ns: u64) {
+        self.asked = groupings;
+        self.unanswered_ns = Some(now_ns);
+    }
+
+    /// Takes names, unless they are not those that were asked for.
+    fn name(&mut self, stacks: &Stacks, is_answered: bool) {
+        if stacks.have(self.asked) {
+            self.names = stacks.clone();
+            if is_answered {
+                self.unanswered_ns = None;
+            }
+        }
+    }
 }
 
 /// Why calls are not counted.
@@ -158,12 +197,9 @@ impl WatchedCalls {
             longest_ns: counted.longest_ns,
         };
         if counted.stack != NO_STACK && self.stacks.len() < MAX_STACKS {
-            self.stacks.entry(counted.stack).or_insert_with(|| CallerStack {
-                tgid: counted.tgid,
-                stack: None,
-                names: Stacks::default(),
-                asked: Groupings::default(),
-            });
+            self.stacks
+                .entry(counted.stack)
+                .or_insert_with(|| CallerStack::of(counted.tgid));
         }
         let stack = self.kept(counted.stack);
         if stack != counted.stack {
@@ -240,19 +276,20 @@ impl WatchedCalls {
         views & self.gate.bits() != 0 && self.pids.contains(&tgid)
     }
 
-    /// Stacks that have not been asked for in these groupings; they are by now.
-    pub fn unnamed(&mut self, engine: &Engine, groupings: Groupings) -> UnnamedStacks {
+    /// Stacks that have not been asked for in these groupings, and those of which a part had no answer; they are by now.
+    pub fn unnamed(&mut self, engine: &Engine, groupings: Groupings, now_ns: u64) -> UnnamedStacks {
         let mut unnamed = Vec::new();
         for (id, caller) in &mut self.stacks {
-            if caller.asked == groupings {
+            let is_there = self.pids.contains(&caller.tgid);
+            if !caller.is_to_be_asked(groupings, is_there, now_ns) {
                 continue;
             }
             if caller.stack.is_none() {
                 caller.stack = engine.shared_stack(*id);
             }
-            if let Some(stack) = &caller.stack {
-                caller.asked = groupings;
-                unnamed.push((caller.tgid, Arc::clone(stack)));
+            if let Some(stack) = caller.stack.clone() {
+                caller.ask(groupings, now_ns);
+                unnamed.push((caller.tgid, stack));
             }
         }
         unnamed
@@ -268,11 +305,9 @@ impl WatchedCalls {
     }
 
     /// Takes the names of a stack, be it that another session has asked for them, and perhaps in other groupings.
-    pub fn name(&mut self, id: u64, stacks: &Stacks) {
-        if let Some(caller) = self.stacks.get_mut(&id)
-            && stacks.have(caller.asked)
-        {
-            caller.names = stacks.clone();
+    pub fn name(&mut self, id: u64, stacks: &Stacks, is_answered: bool) {
+        if let Some(caller) = self.stacks.get_mut(&id) {
+            caller.name(stacks, is_answered);
         }
     }
 
@@ -321,4 +356,27 @@ pub fn losses(engine: &Engine) -> Losses {
         engine.missed_calls(),
     ];
     CALL_LOSSES.into_iter().zip(counts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_had_no_answer_are_asked_for_again_and_others_are_not() {
+        let asked: Groupings = [Grouping::Function].into_iter().collect();
+        let named = Stacks::make(asked, |_| Vec::new());
+        let mut caller = CallerStack::of(1);
+        assert!(caller.is_to_be_asked(asked, true, 0));
+        caller.ask(asked, 0);
+        caller.name(&named, false);
+        assert!(!caller.is_to_be_asked(asked, true, ASK_AGAIN_NS - 1));
+        assert!(caller.is_to_be_asked(asked, true, ASK_AGAIN_NS));
+        assert!(!caller.is_to_be_asked(asked, false, ASK_AGAIN_NS), "it has ended");
+        caller.ask(asked, ASK_AGAIN_NS);
+        caller.name(&named, true);
+        assert!(!caller.is_to_be_asked(asked, true, u64::MAX));
+        let others: Groupings = [Grouping::Line].into_iter().collect();
+        assert!(caller.is_to_be_asked(others, false, ASK_AGAIN_NS));
+    }
 }

@@ -98,9 +98,13 @@ impl Session {
                         spans.wait(&wait.wait);
                     }
                 }
-                Named::Caller { id, stacks } => {
+                Named::Caller {
+                    id,
+                    stacks,
+                    is_answered,
+                } => {
                     if let Some(calls) = &mut self.calls {
-                        calls.name(*id, stacks);
+                        calls.name(*id, stacks, *is_answered);
                     }
                 }
                 Named::Sample {

@@ -90,7 +90,12 @@ pub enum Named {
     /// An interval off the CPU, and who ended it; its samples follow.
     Wait(Box<NamedWait>),
     /// The stack that system calls were made from.
-    Caller { id: u64, stacks: Stacks },
+    Caller {
+        id: u64,
+        stacks: Stacks,
+        /// False where some of it has no names because a process or a file system did not answer.
+        is_answered: bool,
+    },
 }
 
 /// What a thread is called.

@@ -61,6 +61,7 @@ pub(super) fn name_caller(
     groupings: Groupings,
     now_ns: u64,
 ) -> Named {
+    let unanswered = symbolizer.unanswered();
     let frames = name_stack(
         symbolizer,
         tgid,
@@ -76,7 +77,11 @@ pub(super) fn name_caller(
         Did::ended(Activity::OnCpu),
         now_ns,
     );
-    Named::Caller { id: stack.id, stacks }
+    Named::Caller {
+        id: stack.id,
+        stacks,
+        is_answered: unanswered == symbolizer.unanswered(),
+    }
 }
 
 /// What was named before: stacks of samples in the groupings that are looked at, those of hits by lines, and where memory was

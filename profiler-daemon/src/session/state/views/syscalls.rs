@@ -256,11 +256,11 @@ impl Session {
     }
 
     /// Stacks that system calls were made from and that have no names yet, and what to name them in.
-    pub fn unnamed_callers(&mut self, engine: &Engine) -> (UnnamedStacks, Groupings) {
+    pub fn unnamed_callers(&mut self, engine: &Engine, now_ns: u64) -> (UnnamedStacks, Groupings) {
         let recorded = GROUPINGS.into_iter().filter(|_| self.records_calls());
         let groupings: Groupings = self.streams.syscalls.variants().chain(recorded).collect();
         let calls = self.calls.as_mut();
-        let unnamed = calls.map_or_else(Vec::new, |calls| calls.unnamed(engine, groupings));
+        let unnamed = calls.map_or_else(Vec::new, |calls| calls.unnamed(engine, groupings, now_ns));
         (unnamed, groupings)
     }
 
