@@ -254,3 +254,31 @@ fn unreachable(path: &Path, error: &io::Error) -> Failure {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncWriteExt as _, net::UnixListener};
+
+    use super::*;
+
+    /// Settings, and that the connection ends as it came too often.
+    const REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
+
+    #[tokio::test]
+    async fn a_daemon_that_takes_no_more_connections_is_told_from_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(async move {
+            let mut held = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(REFUSAL).await.unwrap();
+                held.push(stream);
+            }
+        });
+        let connection = connect(&Host::Socket(path)).await.unwrap();
+        let failure = connection.info().await.unwrap_err();
+        assert!(failure.message.contains("no more connections"), "{failure}");
+    }
+}

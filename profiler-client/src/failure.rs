@@ -200,7 +200,10 @@ fn sentence(status: &Status) -> String {
         _ if is_too_late(status) => {
             "The daemon had no answer in time: it is busy, or waits for the kernel. Try again.".to_owned()
         }
-        // What the daemon says has no source here.
+        // What the daemon says has no source here. The transport has it that the connection came too often.
+        Code::ResourceExhausted if std::error::Error::source(status).is_some() => {
+            "The daemon takes no more connections of this user: end commands of theirs that run, or try again in some seconds.".to_owned()
+        }
         _ if std::error::Error::source(status).is_some() => format!(
             "The connection to the daemon was lost ({}): the daemon has ended, or had no answer from here for too long.",
             terminal(message)

@@ -441,13 +441,21 @@ fn connections_of_one_user_are_bounded_and_keep_nobody_else_out() {
     let socket = daemon.socket.clone();
     let connected = std::thread::spawn(move || connect_as_nobody(&socket, NUMBER));
     let connected = connected.join().unwrap();
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    // Some of those that come at once are only closed.
+    let one_more = || as_nobody(&program, &daemon.socket, &["session", "list", "--json"]).status(1);
+    let words = "The daemon takes no more connections of this user";
+    while !one_more().stderr().contains(words) {}
     assert_eq!(daemon.sessions().len(), 0, "root gets in");
-    // Those that were refused are closed, and the others once they have said nothing for some seconds.
+    // Those that were refused are told so or closed, and the others are closed once they have said nothing for some seconds.
     let refused = connected.iter().filter(|stream| {
         stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let mut stream: &UnixStream = stream;
-        match stream.read(&mut [0; 256]) {
-            Ok(read) => read == 0,
+        let mut answer = [0; 256];
+        match stream.read(&mut answer) {
+            // What a connection that is served begins with has more settings.
+            Ok(read) => read == 0 || answer[..4] == *b"\0\0\0\x04",
             Err(error) => error.kind() == ErrorKind::ConnectionReset,
         }
     });
@@ -458,8 +466,6 @@ fn connections_of_one_user_are_bounded_and_keep_nobody_else_out() {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
     // There are places again.
-    let open = Open::new();
-    let program = open.copy(&program("profiler"));
     as_nobody(&program, &daemon.socket, &["session", "list", "--json"]).status(0);
     assert_eq!(daemon.stop(), Some(0));
 }

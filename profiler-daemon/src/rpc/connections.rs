@@ -3,6 +3,7 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -11,6 +12,7 @@ use futures_util::{Stream, stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
+    sync::Semaphore,
     time::{Sleep, sleep},
 };
 use tonic::transport::server::Connected;
@@ -30,38 +32,77 @@ const LIMITS: Limits = Limits {
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Length of that in bytes (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
+/// Clients at once that are told that there is no place, and how long each has to read that.
+const MAX_REFUSALS: usize = 32;
+const REFUSAL: Duration = Duration::from_secs(1);
 /// Until another connection is taken where none can be: there may be a descriptor by then.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Takes connections for ever. One that cannot be taken, or for which there is no place, is no end.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connection>> {
     let places = Places::new(LIMITS);
-    stream::unfold((listener, places), |(listener, places)| async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    if let Some(connection) = admit(stream, &places) {
-                        return Some((Ok(connection), (listener, places)));
+    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    stream::unfold(
+        (listener, places, refusals),
+        |(listener, places, refusals)| async {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => match admit(stream, &places) {
+                        Ok(connection) => return Some((Ok(connection), (listener, places, refusals))),
+                        Err(stream) => refuse(stream, &refusals),
+                    },
+                    Err(error) => {
+                        // Most likely there is no descriptor left.
+                        tracing::warn!(%error, "a connection could not be taken");
+                        sleep(BACK_OFF).await;
                     }
                 }
-                Err(error) => {
-                    // Most likely there is no descriptor left.
-                    tracing::warn!(%error, "a connection could not be taken");
-                    sleep(BACK_OFF).await;
-                }
             }
-        }
-    })
+        },
+    )
 }
 
-fn admit(stream: UnixStream, places: &Places) -> Option<Connection> {
-    let peer = Peer::of(&stream)?;
+fn admit(stream: UnixStream, places: &Places) -> Result<Connection, UnixStream> {
+    let Some(peer) = Peer::of(&stream) else {
+        return Err(stream);
+    };
     let uid = peer.counted_as();
-    let place = places.take(uid);
-    if place.is_none() {
+    let Some(place) = places.take(uid) else {
         tracing::debug!(uid, "a connection was refused: there are too many");
-    }
-    Some(Connection::new(stream, peer, place?, HANDSHAKE))
+        return Err(stream);
+    };
+    Ok(Connection::new(stream, peer, place, HANDSHAKE))
+}
+
+/// Says in HTTP/2 that there is no place, and closes the connection once the client has had time to read that.
+fn refuse(stream: UnixStream, refusals: &Arc<Semaphore>) {
+    let Ok(permit) = Arc::clone(refusals).try_acquire_owned() else {
+        return;
+    };
+    tokio::spawn(async move {
+        // Nothing was written before, so that there is room. The client may have gone.
+        let _ = stream
+            .writable()
+            .await
+            .and_then(|()| stream.try_write(&refusal()));
+        sleep(REFUSAL).await;
+        drop((stream, permit));
+    });
+}
+
+/// Empty settings, with which a connection begins, and its end for coming too often (RFC 9113, sections 6.5, 6.8 and 7).
+fn refusal() -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    const GOAWAY: u8 = 7;
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    const NO_STREAM: u32 = 0;
+    let frame = |kind: u8, payload: &[u8]| {
+        // Three bytes of length; the kind; no flags; of the connection as a whole.
+        let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
+        [&length[..], &[kind, 0], &NO_STREAM.to_be_bytes(), payload].concat()
+    };
+    let goaway = [NO_STREAM.to_be_bytes(), ENHANCE_YOUR_CALM.to_be_bytes()].concat();
+    [frame(SETTINGS, &[]), frame(GOAWAY, &goaway)].concat()
 }
 
 /// A client's connection.
