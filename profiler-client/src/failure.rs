@@ -202,7 +202,7 @@ fn sentence(status: &Status) -> String {
         }
         // What the daemon says has no source here. The transport has it that the connection came too often.
         Code::ResourceExhausted if std::error::Error::source(status).is_some() => {
-            "The daemon takes no more connections of this user: end commands of theirs that run, or try again in some seconds.".to_owned()
+            "The daemon takes no more connections: end commands of this user that run, or try again in some seconds.".to_owned()
         }
         _ if std::error::Error::source(status).is_some() => format!(
             "The connection to the daemon was lost ({}): the daemon has ended, or had no answer from here for too long.",

@@ -439,13 +439,13 @@ fn connections_of_one_user_are_bounded_and_keep_nobody_else_out() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let daemon = Daemon::start();
     let socket = daemon.socket.clone();
-    let connected = std::thread::spawn(move || connect_as_nobody(&socket, NUMBER));
-    let connected = connected.join().unwrap();
     let open = Open::new();
     let program = open.copy(&program("profiler"));
+    let connected = std::thread::spawn(move || connect_as_nobody(&socket, NUMBER));
+    let connected = connected.join().unwrap();
     // Some of those that come at once are only closed.
     let one_more = || as_nobody(&program, &daemon.socket, &["session", "list", "--json"]).status(1);
-    let words = "The daemon takes no more connections of this user";
+    let words = "The daemon takes no more connections";
     while !one_more().stderr().contains(words) {}
     assert_eq!(daemon.sessions().len(), 0, "root gets in");
     // Those that were refused are told so or closed, and the others are closed once they have said nothing for some seconds.

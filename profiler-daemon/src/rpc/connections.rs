@@ -3,17 +3,15 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures_util::{Stream, stream};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy, sink},
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
-    time::{Sleep, sleep},
+    time::{Sleep, sleep, timeout},
 };
 use tonic::transport::server::Connected;
 
@@ -32,16 +30,20 @@ const LIMITS: Limits = Limits {
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Length of that in bytes (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Clients at once that are told that there is no place, and how long each has to read that.
-const MAX_REFUSALS: usize = 32;
+/// How many clients at once are told that there is no place for them, how long each has to read that, and how much is read of it.
+const REFUSALS: Limits = Limits {
+    of_a_user: 8,
+    of_all: 32,
+};
 const REFUSAL: Duration = Duration::from_secs(1);
+const MAX_REFUSED_BYTES: u64 = 64 << 10;
 /// Until another connection is taken where none can be: there may be a descriptor by then.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Takes connections for ever. One that cannot be taken, or for which there is no place, is no end.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connection>> {
     let places = Places::new(LIMITS);
-    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    let refusals = Places::new(REFUSALS);
     stream::unfold(
         (listener, places, refusals),
         |(listener, places, refusals)| async {
@@ -74,19 +76,20 @@ fn admit(stream: UnixStream, places: &Places) -> Result<Connection, UnixStream> 
     Ok(Connection::new(stream, peer, place, HANDSHAKE))
 }
 
-/// Says in HTTP/2 that there is no place, and closes the connection once the client has had time to read that.
-fn refuse(stream: UnixStream, refusals: &Arc<Semaphore>) {
-    let Ok(permit) = Arc::clone(refusals).try_acquire_owned() else {
+/// Says in HTTP/2 that there is no place, and closes the connection once the client has read that or had time to.
+fn refuse(mut stream: UnixStream, refusals: &Places) {
+    let Some(place) = Peer::of(&stream).and_then(|peer| refusals.take(peer.counted_as())) else {
         return;
     };
     tokio::spawn(async move {
-        // Nothing was written before, so that there is room. The client may have gone.
-        let _ = stream
-            .writable()
-            .await
-            .and_then(|()| stream.try_write(&refusal()));
-        sleep(REFUSAL).await;
-        drop((stream, permit));
+        let told = async {
+            stream.write_all(&refusal()).await?;
+            // Until the client closes it.
+            copy(&mut stream.take(MAX_REFUSED_BYTES), &mut sink()).await
+        };
+        // A client that has gone need not be told.
+        let _: Result<io::Result<u64>, _> = timeout(REFUSAL, told).await;
+        drop(place);
     });
 }
 
@@ -204,8 +207,6 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
     use super::*;
     use crate::session::Caller;
 

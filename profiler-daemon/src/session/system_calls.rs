@@ -51,12 +51,23 @@ struct CallerStack {
     names: Stacks,
     /// What was asked for.
     asked: Groupings,
-    /// When, while there is more to come of it: something did not answer.
-    unanswered_ns: Option<u64>,
+    missing: Missing,
 }
 
-/// How long after something did not answer names are asked for again.
+/// What the names of a stack lack because a process or a file system did not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Missing {
+    /// Nothing, as far as is known.
+    Nothing,
+    /// Some, since then.
+    Since(u64),
+    /// Some, which have been asked for again.
+    AskedAgain,
+}
+
+/// How long after something did not answer names are asked for again, and of how many stacks of a session in a turn.
 const ASK_AGAIN_NS: u64 = 10_000_000_000;
+const MAX_ASKED_AGAIN: usize = 16;
 
 impl CallerStack {
     fn of(tgid: u32) -> Self {
@@ -65,29 +76,36 @@ impl CallerStack {
             stack: None,
             names: Stacks::default(),
             asked: Groupings::default(),
-            unanswered_ns: None,
+            missing: Missing::Nothing,
         }
     }
 
-    /// Whether its names are to be asked for: of a process that is there also what had no answer.
-    fn is_to_be_asked(&self, groupings: Groupings, is_there: bool, now_ns: u64) -> bool {
-        let is_old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= ASK_AGAIN_NS;
-        self.asked != groupings || is_there && self.unanswered_ns.is_some_and(is_old)
+    /// Whether names that are missing may come by now.
+    fn is_to_be_asked_again(&self, now_ns: u64) -> bool {
+        matches!(self.missing, Missing::Since(ns) if now_ns.saturating_sub(ns) >= ASK_AGAIN_NS)
     }
 
     /// Its names are asked for.
-    fn ask(&mut self, groupings: Groupings, now_ns: u64) {
+    fn ask(&mut self, groupings: Groupings) {
         self.asked = groupings;
-        self.unanswered_ns = Some(now_ns);
+        if self.missing != Missing::Nothing {
+            self.missing = Missing::AskedAgain;
+        }
     }
 
-    /// Takes names, unless they are not those that were asked for.
-    fn name(&mut self, stacks: &Stacks, is_answered: bool) {
-        if stacks.have(self.asked) {
+    /// Takes names, unless they are not those that were asked for, or lack some where those that there are do not.
+    fn name(&mut self, stacks: &Stacks, unanswered_ns: Option<u64>) {
+        if !stacks.have(self.asked) {
+            return;
+        }
+        let is_first = !self.names.have(self.asked);
+        if is_first || unanswered_ns.is_none() {
             self.names = stacks.clone();
-            if is_answered {
-                self.unanswered_ns = None;
-            }
+        }
+        match unanswered_ns {
+            None => self.missing = Missing::Nothing,
+            Some(ns) if is_first || self.missing != Missing::Nothing => self.missing = Missing::Since(ns),
+            Some(_) => {}
         }
     }
 }
@@ -279,16 +297,20 @@ impl WatchedCalls {
     /// Stacks that have not been asked for in these groupings, and those of which a part had no answer; they are by now.
     pub fn unnamed(&mut self, engine: &Engine, groupings: Groupings, now_ns: u64) -> UnnamedStacks {
         let mut unnamed = Vec::new();
+        let mut again = 0;
         for (id, caller) in &mut self.stacks {
-            let is_there = self.pids.contains(&caller.tgid);
-            if !caller.is_to_be_asked(groupings, is_there, now_ns) {
-                continue;
+            if caller.asked == groupings {
+                let is_there = self.pids.contains(&caller.tgid);
+                if again == MAX_ASKED_AGAIN || !is_there || !caller.is_to_be_asked_again(now_ns) {
+                    continue;
+                }
+                again += 1;
             }
             if caller.stack.is_none() {
                 caller.stack = engine.shared_stack(*id);
             }
             if let Some(stack) = caller.stack.clone() {
-                caller.ask(groupings, now_ns);
+                caller.ask(groupings);
                 unnamed.push((caller.tgid, stack));
             }
         }
@@ -305,9 +327,9 @@ impl WatchedCalls {
     }
 
     /// Takes the names of a stack, be it that another session has asked for them, and perhaps in other groupings.
-    pub fn name(&mut self, id: u64, stacks: &Stacks, is_answered: bool) {
+    pub fn name(&mut self, id: u64, stacks: &Stacks, unanswered_ns: Option<u64>) {
         if let Some(caller) = self.stacks.get_mut(&id) {
-            caller.name(stacks, is_answered);
+            caller.name(stacks, unanswered_ns);
         }
     }
 
@@ -365,18 +387,21 @@ mod tests {
     #[test]
     fn names_that_had_no_answer_are_asked_for_again_and_others_are_not() {
         let asked: Groupings = [Grouping::Function].into_iter().collect();
-        let named = Stacks::make(asked, |_| Vec::new());
+        let [partial, whole] = [1, 2].map(|frame| Stacks::make(asked, |_| vec![FrameId(frame)]));
         let mut caller = CallerStack::of(1);
-        assert!(caller.is_to_be_asked(asked, true, 0));
-        caller.ask(asked, 0);
-        caller.name(&named, false);
-        assert!(!caller.is_to_be_asked(asked, true, ASK_AGAIN_NS - 1));
-        assert!(caller.is_to_be_asked(asked, true, ASK_AGAIN_NS));
-        assert!(!caller.is_to_be_asked(asked, false, ASK_AGAIN_NS), "it has ended");
-        caller.ask(asked, ASK_AGAIN_NS);
-        caller.name(&named, true);
-        assert!(!caller.is_to_be_asked(asked, true, u64::MAX));
-        let others: Groupings = [Grouping::Line].into_iter().collect();
-        assert!(caller.is_to_be_asked(others, false, ASK_AGAIN_NS));
+        caller.ask(asked);
+        caller.name(&partial, Some(0));
+        assert_eq!(caller.names, partial);
+        assert!(!caller.is_to_be_asked_again(ASK_AGAIN_NS - 1));
+        assert!(caller.is_to_be_asked_again(ASK_AGAIN_NS));
+        caller.ask(asked);
+        assert!(!caller.is_to_be_asked_again(u64::MAX), "it is under way");
+        caller.name(&partial, Some(ASK_AGAIN_NS));
+        assert!(caller.is_to_be_asked_again(2 * ASK_AGAIN_NS));
+        caller.name(&whole, None);
+        // Another session asked when something did not answer.
+        caller.name(&partial, Some(ASK_AGAIN_NS));
+        assert_eq!(caller.names, whole);
+        assert!(!caller.is_to_be_asked_again(u64::MAX));
     }
 }

@@ -101,10 +101,10 @@ impl Session {
                 Named::Caller {
                     id,
                     stacks,
-                    is_answered,
+                    unanswered_ns,
                 } => {
                     if let Some(calls) = &mut self.calls {
-                        calls.name(*id, stacks, *is_answered);
+                        calls.name(*id, stacks, *unanswered_ns);
                     }
                 }
                 Named::Sample {

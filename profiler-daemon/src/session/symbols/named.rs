@@ -93,8 +93,8 @@ pub enum Named {
     Caller {
         id: u64,
         stacks: Stacks,
-        /// False where some of it has no names because a process or a file system did not answer.
-        is_answered: bool,
+        /// When names may be missing, as a process or a file system did not answer or the process has ended: `CLOCK_MONOTONIC`.
+        unanswered_ns: Option<u64>,
     },
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use profiler_aggregate::ThreadId;
 use profiler_symbolize::{Grouping, Groupings, Symbolizer};
+use profiler_target::is_running;
 
 use super::{
     super::remembered::Remembered,
@@ -77,10 +78,12 @@ pub(super) fn name_caller(
         Did::ended(Activity::OnCpu),
         now_ns,
     );
+    // One that has ended says nothing of what it did not answer before.
+    let is_answered = unanswered == symbolizer.unanswered() && is_running(tgid);
     Named::Caller {
         id: stack.id,
         stacks,
-        is_answered: unanswered == symbolizer.unanswered(),
+        unanswered_ns: (!is_answered).then_some(now_ns),
     }
 }
 
