@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Only tests whose name contains this; may be repeated
     #[arg(long, value_name = "NAME")]
     filter: Vec<String>,
+    /// Of the privileged suite, the tests that CI runs on each kernel
+    #[arg(long, conflicts_with_all = ["filter", "program"])]
+    part: bool,
     /// Put this program into the machines too, with its libraries: bpftrace, for the tests that count beside it
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
@@ -140,7 +143,13 @@ impl Report {
 
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    let tests = Tests::Containing(arguments.filter.clone());
+    let tests = |kernel: &str| {
+        if arguments.part {
+            part(kernel)
+        } else {
+            Tests::Containing(arguments.filter.clone())
+        }
+    };
     let suite = match &arguments.program {
         Some(program) => Suite {
             program: program.clone(),
@@ -160,9 +169,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         kernel::Spec::parse(kernel)?;
     }
     let machines = Machines::prepare(&suite)?;
-    let reports = at_once::map(&arguments.kernels, |kernel| machines.run(kernel, &tests, limit))
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?;
+    let reports = at_once::map(&arguments.kernels, |kernel| {
+        machines.run(kernel, &tests(kernel), limit)
+    })
+    .into_iter()
+    .collect::<Result<Vec<_>>>()?;
     println!();
     for report in &reports {
         println!("{}", report.line());
