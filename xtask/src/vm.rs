@@ -209,6 +209,8 @@ pub enum Tests {
     Containing(Vec<String>),
     /// Those whose names contain none of these.
     Without(Vec<String>),
+    /// Those whose names contain one of the first, and none of the others.
+    ContainingWithout(Vec<String>, Vec<String>),
     /// Those of these names.
     Named(Vec<String>),
 }
@@ -218,12 +220,15 @@ impl Tests {
     pub fn arguments(&self) -> Vec<String> {
         match self {
             Self::Containing(parts) => parts.clone(),
-            Self::Without(parts) => {
-                let skipped = parts.iter().flat_map(|part| ["--skip", part]);
-                skipped.map(str::to_owned).collect()
-            }
+            Self::Without(parts) => Self::skipped(parts),
+            Self::ContainingWithout(parts, without) => [parts.as_slice(), &Self::skipped(without)].concat(),
             Self::Named(names) => [&["--exact".to_owned()], names.as_slice()].concat(),
         }
+    }
+
+    fn skipped(parts: &[String]) -> Vec<String> {
+        let skipped = parts.iter().flat_map(|part| ["--skip", part]);
+        skipped.map(str::to_owned).collect()
     }
 }
 
