@@ -147,7 +147,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         if arguments.part {
             part(kernel)
         } else {
-            Tests::Containing(arguments.filter.clone())
+            Tests::containing(arguments.filter.clone())
         }
     };
     let suite = match &arguments.program {
@@ -205,30 +205,36 @@ pub struct Suite {
 /// Which tests of a suite run.
 #[derive(Debug, Clone)]
 pub enum Tests {
-    /// Those whose names contain one of these; all, where there is none.
-    Containing(Vec<String>),
-    /// Those whose names contain none of these.
-    Without(Vec<String>),
-    /// Those whose names contain one of the first, and none of the others.
-    ContainingWithout(Vec<String>, Vec<String>),
+    /// By parts of their names.
+    Chosen {
+        /// One of these is in it; any may be, where there is none.
+        containing: Vec<String>,
+        /// None of these is in it.
+        without: Vec<String>,
+    },
     /// Those of these names.
     Named(Vec<String>),
 }
 
 impl Tests {
-    /// As the test harness is told.
-    pub fn arguments(&self) -> Vec<String> {
-        match self {
-            Self::Containing(parts) => parts.clone(),
-            Self::Without(parts) => Self::skipped(parts),
-            Self::ContainingWithout(parts, without) => [parts.as_slice(), &Self::skipped(without)].concat(),
-            Self::Named(names) => [&["--exact".to_owned()], names.as_slice()].concat(),
+    /// Those whose names contain one of these; all, where there is none.
+    pub fn containing(parts: Vec<String>) -> Self {
+        Self::Chosen {
+            containing: parts,
+            without: Vec::new(),
         }
     }
 
-    fn skipped(parts: &[String]) -> Vec<String> {
-        let skipped = parts.iter().flat_map(|part| ["--skip", part]);
-        skipped.map(str::to_owned).collect()
+    /// As the test harness is told.
+    pub fn arguments(&self) -> Vec<String> {
+        match self {
+            Self::Chosen { containing, without } => {
+                let skipped = without.iter().flat_map(|part| ["--skip", part]);
+                let containing = containing.iter().map(String::as_str);
+                containing.chain(skipped).map(str::to_owned).collect()
+            }
+            Self::Named(names) => [&["--exact".to_owned()], names.as_slice()].concat(),
+        }
     }
 }
 

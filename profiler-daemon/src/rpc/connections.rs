@@ -42,55 +42,65 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Takes connections for ever. One that cannot be taken, or for which there is no place, is no end.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connection>> {
-    let places = Places::new(LIMITS);
-    let refusals = Places::new(REFUSALS);
-    stream::unfold(
-        (listener, places, refusals),
-        |(listener, places, refusals)| async {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => match admit(stream, &places) {
-                        Ok(connection) => return Some((Ok(connection), (listener, places, refusals))),
-                        Err(stream) => refuse(stream, &refusals),
-                    },
-                    Err(error) => {
-                        // Most likely there is no descriptor left.
-                        tracing::warn!(%error, "a connection could not be taken");
-                        sleep(BACK_OFF).await;
-                    }
-                }
-            }
-        },
-    )
+    let door = Door {
+        listener,
+        places: Places::new(LIMITS),
+        refusals: Places::new(REFUSALS),
+    };
+    stream::unfold(door, |door| async {
+        let connection = door.next().await;
+        Some((Ok(connection), door))
+    })
 }
 
-fn admit(stream: UnixStream, places: &Places) -> Result<Connection, UnixStream> {
-    let Some(peer) = Peer::of(&stream) else {
-        return Err(stream);
-    };
-    let uid = peer.counted_as();
-    let Some(place) = places.take(uid) else {
+/// Where clients come in, or are told that there is no place.
+struct Door {
+    listener: UnixListener,
+    places: Places,
+    refusals: Places,
+}
+
+impl Door {
+    async fn next(&self) -> Connection {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    if let Some(connection) = self.admit(stream) {
+                        return connection;
+                    }
+                }
+                Err(error) => {
+                    // Most likely there is no descriptor left.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    sleep(BACK_OFF).await;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, stream: UnixStream) -> Option<Connection> {
+        let peer = Peer::of(&stream)?;
+        let uid = peer.counted_as();
+        if let Some(place) = self.places.take(uid) {
+            return Some(Connection::new(stream, peer, place, HANDSHAKE));
+        }
         tracing::debug!(uid, "a connection was refused: there are too many");
-        return Err(stream);
-    };
-    Ok(Connection::new(stream, peer, place, HANDSHAKE))
+        if let Some(place) = self.refusals.take(uid) {
+            tokio::spawn(refuse(stream, place));
+        }
+        None
+    }
 }
 
 /// Says in HTTP/2 that there is no place, and closes the connection once the client has read that or had time to.
-fn refuse(mut stream: UnixStream, refusals: &Places) {
-    let Some(place) = Peer::of(&stream).and_then(|peer| refusals.take(peer.counted_as())) else {
-        return;
+async fn refuse(mut stream: UnixStream, _place: Place) {
+    let told = async {
+        stream.write_all(&refusal()).await?;
+        // Until the client closes it.
+        copy(&mut stream.take(MAX_REFUSED_BYTES), &mut sink()).await
     };
-    tokio::spawn(async move {
-        let told = async {
-            stream.write_all(&refusal()).await?;
-            // Until the client closes it.
-            copy(&mut stream.take(MAX_REFUSED_BYTES), &mut sink()).await
-        };
-        // A client that has gone need not be told.
-        let _: Result<io::Result<u64>, _> = timeout(REFUSAL, told).await;
-        drop(place);
-    });
+    // A client that has gone need not be told.
+    let _: Result<io::Result<u64>, _> = timeout(REFUSAL, told).await;
 }
 
 /// Empty settings, with which a connection begins, and its end for coming too often (RFC 9113, sections 6.5, 6.8 and 7).

@@ -53,10 +53,10 @@ fn the_programs_load() {
     }
 }
 
-/// By links, and by perf events: of the machines, which load all programs another time for these, on those whose kernel has no links of
-/// several uprobes alone.
+/// By links, and by perf events: of the machines, which load all programs another time for these, on those alone whose kernel has no other
+/// uprobes.
 fn services() -> impl Iterator<Item = Service> {
-    let has_both = !small_scale() || kernel_release() < (6, 6);
+    let has_both = !small_scale() || kernel_release() < (6, 10);
     let by_perf = has_both.then(Service::start_by_perf);
     std::iter::once(Service::start()).chain(by_perf)
 }

@@ -36,8 +36,8 @@ impl Choice {
     /// As tests of a suite.
     pub fn tests(&self) -> Tests {
         match self {
-            Self::All => Tests::Containing(Vec::new()),
-            Self::Containing(parts) => Tests::Containing(parts.iter().cloned().collect()),
+            Self::All => Tests::containing(Vec::new()),
+            Self::Containing(parts) => Tests::containing(parts.iter().cloned().collect()),
         }
     }
 

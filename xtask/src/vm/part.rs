@@ -64,17 +64,21 @@ const NOT_IN_MACHINES: [&str; 8] = [
 /// The part that runs on a kernel of [`super::DEFAULT`].
 pub fn part(kernel: &str) -> Tests {
     let names = |parts: &[&[&str]]| parts.concat().into_iter().map(str::to_owned).collect();
-    match kernel {
-        "6.12-preempt" => Tests::ContainingWithout(
-            names(&[&BESIDE_EACH_OTHER, &OF_EACH_VERSION]),
-            names(&[&BY_PERF_EVENTS]),
+    let (containing, without): (&[&[&str]], &[&[&str]]) = match kernel {
+        "6.12-preempt" => (&[&BESIDE_EACH_OTHER, &OF_EACH_VERSION], &[&BY_PERF_EVENTS]),
+        "7.2" => (
+            &[],
+            &[
+                &MOST_IS_REFUSED,
+                &NEW_ENOUGH_BEFORE,
+                &BY_PERF_EVENTS,
+                &NOT_IN_MACHINES,
+            ],
         ),
-        "7.2" => Tests::Without(names(&[
-            &MOST_IS_REFUSED,
-            &NEW_ENOUGH_BEFORE,
-            &BY_PERF_EVENTS,
-            &NOT_IN_MACHINES,
-        ])),
-        _ => Tests::Without(names(&[&NOT_IN_MACHINES])),
+        _ => (&[], &[&NOT_IN_MACHINES]),
+    };
+    Tests::Chosen {
+        containing: names(containing),
+        without: names(without),
     }
 }
