@@ -62,14 +62,9 @@ pub fn admitted_at() -> u64 {
     let Some(last) = LAST_ADMITTED.get_ptr_mut(0) else {
         return 0;
     };
-    // SAFETY: a live map value of this CPU. What interrupts this program there, or takes its place, may write it meanwhile. The task is
-    // the kernel's.
+    // SAFETY: a live map value of this CPU; the task is the kernel's.
     unsafe {
-        let leader = pointer(task, maps::leader_offset());
-        let start_ns = long(leader, maps::start_offset());
-        let told = (&raw const (*last).told).read_volatile();
-        let is_it = (*last).leader == leader as u64 && (*last).start_ns == start_ns;
-        if changes != 0 && is_it && told == changes ^ start_ns {
+        if is_last(task, last, changes) {
             return changes;
         }
         let flags = admits(task, task::process());
@@ -79,6 +74,8 @@ pub fn admitted_at() -> u64 {
         if u64::from(flags) & Admission::ANY_RIGHTS == 0 || changes == 0 {
             return ONLY_NOW;
         }
+        let leader = pointer(task, maps::leader_offset());
+        let start_ns = long(leader, maps::start_offset());
         (&raw mut (*last).leader).write_volatile(leader as u64);
         (&raw mut (*last).start_ns).write_volatile(start_ns);
         (&raw mut (*last).told).write_volatile(changes ^ start_ns);
@@ -86,10 +83,36 @@ pub fn admitted_at() -> u64 {
     }
 }
 
+/// Whether a thread is of the process that was admitted last on this CPU, and no admission has changed since.
+///
+/// # Safety
+/// The task is the kernel's, and `last` a live map value of this CPU, which a program that interrupts this one may write meanwhile.
+#[inline(always)]
+unsafe fn is_last(task: *mut c_void, last: *const LastAdmitted, changes: u64) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let leader = pointer(task, maps::leader_offset());
+        let start_ns = long(leader, maps::start_offset());
+        let told = (&raw const (*last).told).read_volatile();
+        let is_it = (*last).leader == leader as u64 && (*last).start_ns == start_ns;
+        changes != 0 && is_it && told == changes ^ start_ns
+    }
+}
+
 /// As [`is_admitted`], for the programs at the target's own code, which run most often.
+///
+/// What the CPU knows is asked first: it costs less than to look for a state that a thread without open spans has not.
 #[inline(always)]
 pub fn is_thread_admitted() -> bool {
-    admitted_thread().is_some()
+    // SAFETY: the helper takes nothing, and gives the current task; what is of this CPU is a live map value.
+    let is_last = unsafe {
+        let task: *mut c_void = bpf_get_current_task_btf().cast();
+        let changes = changes();
+        LAST_ADMITTED
+            .get_ptr(0)
+            .is_some_and(|last| is_last(task, last, changes))
+    };
+    is_last || admitted_thread().is_some()
 }
 
 /// The current thread, if [`is_thread_admitted`]: its state where that is in its own storage, else null.
