@@ -259,7 +259,7 @@ impl Engine {
 
     /// Takes the probes off, and forgets what they have kept once they are off.
     fn leave_allocator(&mut self, number: u32, links: Vec<Links>) {
-        let closing = links.into_iter().map(Links::close).collect();
+        let closing = links.into_iter().flat_map(Links::close).collect();
         self.leave(Held::Allocator(number), closing);
     }
 

@@ -79,25 +79,32 @@ fn open_tracepoint(tracepoint: u64) -> io::Result<OwnedFd> {
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.type_ = PERF_TYPE_TRACEPOINT as u32;
     attributes.config = tracepoint;
-    open(attributes)
+    open(attributes, None)
 }
 
-/// An event of a place of the kernel. The kernel runs its programs wherever the place is passed; the event itself, which
-/// would be of one CPU, stays off.
-pub(super) fn open(mut attributes: perf_event_attr) -> io::Result<OwnedFd> {
+/// An event of a place of the kernel, or of a process's code. The kernel runs its programs wherever the place is passed; the event
+/// itself, which would count on one CPU or in one thread, stays off.
+pub(super) fn open(mut attributes: perf_event_attr, process: Option<u32>) -> io::Result<OwnedFd> {
     const EVERY_PROCESS: i32 = -1;
+    const EVERY_CPU: i32 = -1;
     const FIRST_CPU: i32 = 0;
     const NO_GROUP: i32 = -1;
     const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
     attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
     attributes.set_disabled(1);
+    let process =
+        process.map(|pid| i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH)));
+    let (pid, cpu) = match process {
+        Some(pid) => (pid?, EVERY_CPU),
+        None => (EVERY_PROCESS, FIRST_CPU),
+    };
     // SAFETY: the attributes are initialised, and live over the call.
     let event = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            EVERY_PROCESS,
-            FIRST_CPU,
+            pid,
+            cpu,
             NO_GROUP,
             PERF_FLAG_FD_CLOEXEC,
         )

@@ -172,7 +172,7 @@ impl Engine {
         attributes.type_ = source;
         attributes.config = configuration;
         attributes.__bindgen_anon_4.config2 = address;
-        let event = events::open(attributes).map_err(|source| refused(address, source))?;
+        let event = events::open(attributes, None).map_err(|source| refused(address, source))?;
         let program = self.function_program(program, false)?;
         let link = syscall::create_perf_link(program, event.as_fd(), cookie)
             .map_err(|error| refused(address, error))?;

@@ -6,7 +6,6 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::CString,
-    io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 use super::{
     KernelError,
     attach::Site,
-    opening::{self, MultiLink},
+    opening::{self, Opened},
     syscall,
 };
 
@@ -43,7 +42,7 @@ pub struct MultiPrograms {
     btf: OwnedFd,
     loaded: HashMap<&'static str, OwnedFd>,
     /// How long the kernel may take to attach a program, beside what it may for each site.
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 impl MultiPrograms {
@@ -193,7 +192,7 @@ impl MultiPrograms {
         sites: &[Site],
         pid: u32,
         at_return: bool,
-        links: &mut Vec<MultiLink>,
+        links: &mut Vec<Opened<OwnedFd>>,
     ) -> Result<(), KernelError> {
         let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
@@ -206,18 +205,12 @@ impl MultiPrograms {
             syscall::create_multi_link(descriptor.as_fd(), &path, &offsets, &cookies, pid, at_return)
         };
         opening::open(patience, links, open).map_err(|error| {
-            let error = match error.raw_os_error() {
-                Some(libc::ESRCH) => io::Error::new(io::ErrorKind::NotFound, "the process is gone"),
-                _ => error,
-            };
-            KernelError::system(
-                format!(
-                    "attaching {program} at {} places of {}",
-                    sites.len(),
-                    file.to_string_lossy()
-                ),
-                error,
-            )
+            let what = format!(
+                "attaching {program} at {} places of {}",
+                sites.len(),
+                file.to_string_lossy()
+            );
+            opening::refused(what, error)
         })
     }
 }

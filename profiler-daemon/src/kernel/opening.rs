@@ -4,7 +4,6 @@
 
 use std::{
     io,
-    os::fd::OwnedFd,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -15,6 +14,8 @@ use std::{
 };
 
 use profiler_target::TimeShare;
+
+use super::KernelError;
 
 /// How long a link is waited for while the kernel has not yet opened another that was given up, as it opens one at a time; and where links
 /// have been waited for in vain too often.
@@ -49,15 +50,15 @@ fn in_vain() -> MutexGuard<'static, InVain> {
 }
 
 /// A link, which is closed when this is dropped.
-pub(super) enum MultiLink {
-    Open { _descriptor: OwnedFd },
-    Late { _link: LateLink },
+pub(super) enum Opened<L> {
+    Open { _link: L },
+    Late { _link: LateLink<L> },
 }
 
 /// A link that is still being opened. Dropping it waits for that, and closes it.
-pub(super) struct LateLink(Receiver<io::Result<OwnedFd>>);
+pub(super) struct LateLink<L>(Receiver<io::Result<L>>);
 
-impl Drop for LateLink {
+impl<L> Drop for LateLink<L> {
     fn drop(&mut self) {
         drop(self.0.recv());
     }
@@ -75,10 +76,10 @@ enum State {
 ///
 /// # Errors
 /// That of opening it; `TimedOut` where it takes longer.
-pub(super) fn open(
+pub(super) fn open<L: Send + 'static>(
     patience: Duration,
-    links: &mut Vec<MultiLink>,
-    open: impl FnOnce() -> io::Result<OwnedFd> + Send + 'static,
+    links: &mut Vec<Opened<L>>,
+    open: impl FnOnce() -> io::Result<L> + Send + 'static,
 ) -> io::Result<()> {
     let patience = patience_now(patience);
     let (sender, opened) = mpsc::channel();
@@ -95,12 +96,12 @@ pub(super) fn open(
     })?;
     match opened.recv_timeout(patience) {
         Ok(link) => {
-            links.push(MultiLink::Open { _descriptor: link? });
+            links.push(Opened::Open { _link: link? });
             Ok(())
         }
         Err(RecvTimeoutError::Timeout) => {
             give_up(&state, patience);
-            links.push(MultiLink::Late {
+            links.push(Opened::Late {
                 _link: LateLink(opened),
             });
             Err(kept_waiting())
@@ -141,6 +142,15 @@ fn enter(state: &Mutex<State>, next: State) -> State {
     std::mem::replace(&mut *state, next)
 }
 
+/// Why a link of a process was not opened.
+pub(super) fn refused(what: String, error: io::Error) -> KernelError {
+    let error = match error.raw_os_error() {
+        Some(libc::ESRCH) => io::Error::new(io::ErrorKind::NotFound, "the process is gone"),
+        _ => error,
+    };
+    KernelError::system(what, error)
+}
+
 fn kept_waiting() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
@@ -151,7 +161,7 @@ fn kept_waiting() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, os::fd::OwnedFd};
 
     use super::*;
 
@@ -170,7 +180,7 @@ mod tests {
             Err(io::Error::from_raw_os_error(libc::ESRCH))
         });
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ESRCH));
-        assert!(matches!(links[..], [MultiLink::Open { .. }]));
+        assert!(matches!(links[..], [Opened::Open { .. }]));
         let (go_on, held) = mpsc::channel::<()>();
         let (read, mut write) = io::pipe().unwrap();
         let late = open(Duration::ZERO, &mut links, move || {
@@ -179,7 +189,7 @@ mod tests {
             Ok(read.into())
         });
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(matches!(links[..], [_, MultiLink::Late { .. }]));
+        assert!(matches!(links[..], [_, Opened::Late { .. }]));
         // Another that is as long in coming is not waited for as long.
         let (hold, held) = mpsc::channel::<()>();
         let other = open(PATIENCE, &mut links, move || {

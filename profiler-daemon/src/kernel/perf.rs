@@ -1,51 +1,100 @@
 //! Probes as one perf event per site: for kernels without multi links.
 
-use std::{num::NonZeroU32, path::Path};
-
-use aya::{
-    Ebpf,
-    programs::{
-        UProbe,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
-    },
+use std::{
+    ffi::{CStr, CString},
+    fs, io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
 };
 
-use super::{KernelError, attach::Site, closing};
+use aya::{Ebpf, programs::UProbe};
+use aya_obj::generated::perf_event_attr;
+
+use super::{
+    KernelError,
+    attach::Site,
+    closing,
+    events::{self, EventLink},
+    opening::{self, Opened},
+    syscall,
+};
+
+/// Where the kernel says how events at instructions of files are asked for.
+const EVENT_SOURCE: &str = "/sys/bus/event_source/devices/uprobe";
+
+/// The bit of an event's configuration that asks for the return, as [`EVENT_SOURCE`] has it in `format/retprobe`.
+const RETURN: u64 = 1;
 
 /// Attached sites of one program. Dropped, they are detached.
 #[derive(Default)]
-pub struct PerfLinks(Vec<UProbeLink>);
+pub struct PerfLinks(Vec<Opened<EventLink>>);
 
-/// Attaches a program at many offsets of one file, for one process.
-///
-/// # Errors
-/// Where the kernel refuses one of them; those before are attached.
-pub fn attach(
-    ebpf: &mut Ebpf,
-    program: &'static str,
-    file: &Path,
-    sites: &[Site],
-    pid: u32,
-    attached: &mut PerfLinks,
-) -> Result<(), KernelError> {
-    let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
-    let _none_is_closed = closing::hold_events();
-    for Site { offset, cookie } in sites {
-        let uprobe = loaded(ebpf, program)?;
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(*offset),
-            cookie: Some(*cookie),
-        };
-        let link = uprobe.attach(point, file, scope)?;
-        attached.0.push(uprobe.take_link(link)?);
-    }
-    Ok(())
+/// Attaches a program to sites of one file, for one process.
+pub(super) struct Opener {
+    pub(super) program: OwnedFd,
+    pub(super) file: CString,
+    pub(super) pid: u32,
+    /// Where the function returns that begins at a site, in place of the site itself.
+    pub(super) at_return: bool,
+    /// How long the kernel may take for a site.
+    pub(super) patience: Duration,
 }
 
-/// What is to be closed.
-pub(super) fn links(attached: Vec<PerfLinks>) -> Vec<closing::Link> {
+impl Opener {
+    /// Attaches the program at each site.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one of them, or takes too long; those before are attached.
+    pub(super) fn attach(self, sites: &[Site], attached: &mut PerfLinks) -> Result<(), KernelError> {
+        let _none_is_closed = closing::hold_events();
+        let source =
+            source().map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;
+        let (patience, what) = (self.patience, self.file.to_string_lossy().into_owned());
+        let opener = Arc::new(self);
+        for site in sites {
+            let (opener, site) = (Arc::clone(&opener), *site);
+            opening::open(patience, &mut attached.0, move || opener.open(source, site)).map_err(|error| {
+                opening::refused(format!("attaching at {:#x} of {what}", site.offset), error)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, source: u32, site: Site) -> io::Result<EventLink> {
+        let event = open_event(source, &self.file, site.offset, self.pid, self.at_return)?;
+        let link = syscall::create_perf_link(self.program.as_fd(), event.as_fd(), site.cookie)?;
+        Ok(EventLink::new(link, event))
+    }
+}
+
+/// An event at an instruction of a file, or where the function returns that begins there.
+fn open_event(source: u32, file: &CStr, offset: u64, pid: u32, at_return: bool) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is plain numbers, all of which may be 0.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.type_ = source;
+    attributes.config = if at_return { RETURN } else { 0 };
+    attributes.__bindgen_anon_3.config1 = file.as_ptr() as u64;
+    attributes.__bindgen_anon_4.config2 = offset;
+    // The kernel copies the path before the call returns.
+    events::open(attributes, Some(pid))
+}
+
+/// The number of [`EVENT_SOURCE`].
+fn source() -> io::Result<u32> {
+    let text = fs::read_to_string(Path::new(EVENT_SOURCE).join("type"))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+/// What is to be closed: links that are open, and those that are still being opened.
+pub(super) fn links(attached: Vec<PerfLinks>) -> (Vec<closing::Link>, Vec<closing::Link>) {
     let links = attached.into_iter().flat_map(|PerfLinks(links)| links);
-    closing::links(links.collect())
+    let (open, late) = links.partition(|link| matches!(link, Opened::Open { .. }));
+    (
+        closing::links::<Opened<EventLink>>(open),
+        closing::links::<Opened<EventLink>>(late),
+    )
 }
 
 /// Keeps the links at sites whose cookie says that they stay; gives the others, to be closed.
@@ -55,7 +104,7 @@ pub(super) fn keep(
     stays: impl Fn(u64) -> bool,
 ) -> Vec<closing::Link> {
     let mut at = sites.iter();
-    let is_gone = |_: &mut UProbeLink| at.next().is_some_and(|site| !stays(site.cookie));
+    let is_gone = |_: &mut Opened<EventLink>| at.next().is_some_and(|site| !stays(site.cookie));
     closing::links(attached.0.extract_if(.., is_gone).collect())
 }
 
@@ -65,6 +114,17 @@ pub(super) fn keep(
 /// Where the kernel refuses it.
 pub(super) fn load(ebpf: &mut Ebpf, name: &'static str) -> Result<(), KernelError> {
     loaded(ebpf, name).map(|_| ())
+}
+
+/// A program, loaded.
+///
+/// # Errors
+/// Where the kernel refuses it.
+pub(super) fn program(ebpf: &mut Ebpf, name: &'static str) -> Result<OwnedFd, KernelError> {
+    let descriptor: BorrowedFd<'_> = loaded(ebpf, name)?.fd()?.as_fd();
+    descriptor
+        .try_clone_to_owned()
+        .map_err(|error| KernelError::system(format!("attaching {name}"), error))
 }
 
 fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, KernelError> {

@@ -10,7 +10,6 @@ use profiler_daemon::{kernel, session::ExitMethod};
 use profiler_symbolize::{Reason, Symbolizer};
 
 use super::{
-    counts::kernel_release,
     fixture::Fixture,
     service::{PATIENCE, ROOT, Service},
     skipped, stacks,
@@ -92,18 +91,26 @@ fn names_are_looked_up_beside_a_process_that_does_not_answer() {
 #[test]
 #[ignore = "needs root"]
 fn attaching_waits_a_bounded_time_for_a_process_whose_memory_is_locked() {
+    attaching_beside_locked_memory(false);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn perf_events_are_waited_for_a_bounded_time_beside_a_process_whose_memory_is_locked() {
+    attaching_beside_locked_memory(true);
+}
+
+fn attaching_beside_locked_memory(force_perf: bool) {
     const ATTACH_PATIENCE: Duration = Duration::from_secs(1);
     let Some(mut locked) = Starting::begin_locked() else {
         return skipped(NO_FUSE);
     };
     let service = Service::with(kernel::Config {
         attach_patience: ATTACH_PATIENCE,
+        force_perf,
         ..kernel::Config::default()
     });
     let target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
-    if kernel_release() < (6, 10) {
-        return skipped("perf events are opened by the task that serves all");
-    }
     locked.go();
     // Both have mapped the C library.
     let refused = service.attach(target.pid(), "getenv");

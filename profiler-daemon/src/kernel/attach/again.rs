@@ -28,7 +28,7 @@ impl Engine {
     /// Closes links that have others in their place next.
     pub(super) fn close_for_others(&mut self, links: Links, exits: bool, attachment: &mut Attachment) {
         self.hold_unmatched(attachment);
-        attachment.closing.push(links.close());
+        attachment.closing.extend(links.close());
         let anew = attachment.anew.get_or_insert(Anew { exits: false });
         anew.exits |= exits;
     }

@@ -58,7 +58,8 @@ impl Engine {
             std::mem::take(&mut attachment.events),
             std::mem::take(&mut attachment.function_links),
         );
-        attachment.closing.extend([places, links.close()]);
+        attachment.closing.push(places);
+        attachment.closing.extend(links.close());
     }
 
     /// As [`Self::quiesce`], while the session goes on: their spans count no more, and later records do not lie in those that were begun.
@@ -82,8 +83,10 @@ impl Engine {
             }
             links @ Links::Multi { .. } => {
                 let closing = links.close();
-                closing.wait();
-                attachment.closing.push(closing);
+                for closing in &closing {
+                    closing.wait();
+                }
+                attachment.closing.extend(closing);
             }
         }
         self.silence(attachment, now_ns);
@@ -104,7 +107,8 @@ impl Engine {
             ..
         } = attachment;
         let places = self.drop_places(watched, events, function_links);
-        closing.extend([places, links.at_once().close()]);
+        closing.push(places);
+        closing.extend(links.at_once().close());
         // What they go by is nobody else's as long as their programs may run.
         self.time_no_more(&probes);
         for probe in &probes {

@@ -1,17 +1,19 @@
 //! Links by which probes are attached.
 
+use std::os::fd::OwnedFd;
+
 use crate::kernel::{
     AttachKind, Engine,
     closing::{self, Closing},
-    opening::MultiLink,
+    opening::Opened,
     perf::{self, PerfLinks},
 };
 
 /// Links by which probes are attached; within each, entries before exits, the order of detaching.
 pub(in crate::kernel) enum Links {
     Multi {
-        entries: Vec<MultiLink>,
-        exits: Vec<MultiLink>,
+        entries: Vec<Opened<OwnedFd>>,
+        exits: Vec<Opened<OwnedFd>>,
     },
     Perf {
         entries: Vec<PerfLinks>,
@@ -35,10 +37,20 @@ impl Links {
     }
 
     /// Closes them, entries before exits.
-    pub(in crate::kernel) fn close(self) -> Closing {
+    pub(in crate::kernel) fn close(self) -> Vec<Closing> {
         match self {
-            Self::Multi { entries, exits } => closing::close(closing::links(entries), closing::links(exits)),
-            Self::Perf { entries, exits } => closing::close_events(perf::links(entries), perf::links(exits)),
+            Self::Multi { entries, exits } => {
+                vec![closing::close(closing::links(entries), closing::links(exits))]
+            }
+            Self::Perf { entries, exits } => {
+                let (entries, late_entries) = perf::links(entries);
+                let (exits, late_exits) = perf::links(exits);
+                // Others are not to wait for those that are still being opened.
+                vec![
+                    closing::close_events(entries, exits),
+                    closing::close(late_entries, late_exits),
+                ]
+            }
         }
     }
 

@@ -138,17 +138,24 @@ impl Engine {
         is_exit: bool,
         links: &mut Links,
     ) -> Result<(), KernelError> {
+        let path = CString::new(file.as_os_str().as_bytes())
+            .map_err(|error| KernelError::system(file.display().to_string(), error.into()))?;
+        let at_return = [RETURN, allocations::RETURN].contains(&program);
         match links {
             Links::Multi { entries, exits } => {
-                let path = CString::new(file.as_os_str().as_bytes())
-                    .map_err(|error| KernelError::system(file.display().to_string(), error.into()))?;
-                let at_return = [RETURN, allocations::RETURN].contains(&program);
                 let links = if is_exit { exits } else { entries };
                 self.multi.attach(program, &path, sites, pid, at_return, links)?;
             }
             Links::Perf { entries, exits } => {
                 let mut attached = PerfLinks::default();
-                let all = perf::attach(&mut self.ebpf, program, file, sites, pid, &mut attached);
+                let opener = perf::Opener {
+                    program: perf::program(&mut self.ebpf, program)?,
+                    file: path,
+                    pid,
+                    at_return,
+                    patience: self.multi.patience,
+                };
+                let all = opener.attach(sites, &mut attached);
                 // Where one is refused, the others go with the attachment.
                 if is_exit { exits } else { entries }.push(attached);
                 all?;
