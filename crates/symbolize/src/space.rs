@@ -6,7 +6,7 @@ use profiler_debug_files::Rights;
 use profiler_target::{Mapping, executable_mappings, read_of_process};
 
 use super::{
-    cache::ModuleId,
+    cache::{MappedFile, ModuleId},
     frame::{Data, FrameId, Frames},
     look_budget::LookBudget,
     module::Resolved,
@@ -21,6 +21,8 @@ const READ_EVERY_NS: u64 = 100_000_000;
 /// Mappings older than this are read again before an address is resolved, in ns, be it a known one: a library can come
 /// to lie where another lay.
 const AGE_MAX_NS: u64 = 1_000_000_000;
+/// Files of one process that are opened when it is first looked at, at most; others are when they are needed.
+const OPENED_MAX: usize = 32;
 
 /// What is known of the file behind a mapping.
 #[derive(Clone, Copy)]
@@ -44,6 +46,54 @@ pub(super) enum Detail {
 pub struct Generation {
     space: u64,
     read: u64,
+}
+
+/// What a process has mapped.
+pub(super) struct Seen {
+    /// The process's, from before its mappings were read.
+    rights: Rights,
+    mappings: Vec<Mapping>,
+    /// Files behind the mappings, where they were opened at once.
+    pub opened: Vec<OpenedMapping>,
+}
+
+/// What came of opening the file behind the mapping that starts there.
+pub(super) struct OpenedMapping {
+    pub start: u64,
+    pub file: io::Result<MappedFile>,
+}
+
+impl Seen {
+    /// Reads it, which may take as long as the process likes.
+    ///
+    /// # Errors
+    /// As those of [`executable_mappings`].
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let rights = Rights::of_process(pid);
+        Ok(Self {
+            rights,
+            mappings: executable_mappings(pid)?,
+            opened: Vec::new(),
+        })
+    }
+
+    /// As [`Self::of`], and opens the files.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn with_files(
+        pid: u32,
+        open: impl Fn(u32, &Rights, &Mapping) -> io::Result<MappedFile>,
+    ) -> io::Result<Self> {
+        let mut seen = Self::of(pid)?;
+        let files = seen.mappings.iter().filter(|mapping| mapping.is_file());
+        let opened = files.take(OPENED_MAX).map(|mapping| OpenedMapping {
+            start: mapping.start,
+            file: open(pid, &seen.rights, mapping),
+        });
+        seen.opened = opened.collect();
+        Ok(seen)
+    }
 }
 
 /// A process's executable mappings, as last read.
@@ -99,9 +149,26 @@ impl Space {
     }
 
     fn refresh(&mut self, now_ns: u64) {
-        if self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS) {
+        if self.is_due(now_ns) {
             self.read(now_ns);
         }
+    }
+
+    /// Whether it is to be read, or read again, before an address is looked up.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS)
+    }
+
+    /// Whether it has never been read.
+    pub fn is_new(&self) -> bool {
+        self.read_at_ns.is_none()
+    }
+
+    /// The mapping that starts at an address, as far as is known.
+    pub fn starting_at(&mut self, start: u64) -> Option<&mut (Mapping, Behind)> {
+        self.mappings
+            .iter_mut()
+            .find(|(mapping, _)| mapping.start == start)
     }
 
     /// The frames at an address, where it was resolved before and what is known is not too old.
@@ -207,17 +274,25 @@ impl Space {
     }
 
     fn read(&mut self, now_ns: u64) {
+        let pid = self.pid;
+        self.take(read_of_process(pid, move || Seen::of(pid)), now_ns);
+    }
+
+    /// Takes what was read of it, or why nothing was; gives the files that were opened.
+    pub fn take(&mut self, seen: io::Result<Seen>, now_ns: u64) -> Vec<OpenedMapping> {
         self.read_at_ns = Some(now_ns);
-        let (pid, rights) = (self.pid, Rights::of_process(self.pid));
-        let read = read_of_process(pid, move || executable_mappings(pid));
-        self.is_silent = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-        let mappings = match read {
+        self.is_silent = matches!(&seen, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        let Seen {
+            rights,
+            mappings,
+            opened,
+        } = match seen {
             // A process that has ended has none: the old ones serve its last samples.
-            Ok(mappings) if mappings.is_empty() => return,
-            Ok(mappings) => mappings,
+            Ok(seen) if seen.mappings.is_empty() => return Vec::new(),
+            Ok(seen) => seen,
             Err(error) => {
-                tracing::debug!(%error, pid, "mappings not read");
-                return;
+                tracing::debug!(%error, pid = self.pid, "mappings not read");
+                return Vec::new();
             }
         };
         let same = mappings
@@ -233,5 +308,6 @@ impl Space {
                 .map(|mapping| (mapping, Behind::NotOpened))
                 .collect();
         }
+        opened
     }
 }

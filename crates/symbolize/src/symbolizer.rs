@@ -1,9 +1,13 @@
 //! The verbs: resolve, forget.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    sync::Arc,
+};
 
 use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
-use profiler_target::{Mapping, OpenFile, read_of_process, user_of};
+use profiler_target::{Mapping, OpenFile, ROOT, read_of_process, read_of_processes, user_of};
 
 use super::{
     cache::{MappedFile, ModuleId, Modules},
@@ -14,12 +18,14 @@ use super::{
     memory::{Memories, Memory, NamedMemory},
     owners::Owners,
     reason::Reason,
-    space::{Behind, Detail, Generation, Space},
+    space::{Behind, Detail, Generation, OpenedMapping, Seen, Space},
     tasks::Tasks,
 };
 
 /// Most processes whose mappings are kept.
 const PROCESSES_MAX: usize = 1024;
+/// Most processes that are looked at on one thread at once, one after the other.
+const TOGETHER_MAX: usize = 32;
 /// Most bytes of the perf maps of all processes; the one in use may take more.
 const PERF_MAPS_MAX: usize = 128 << 20;
 /// Where the kernel puts the page that pending return probes return to: the last of a process's addresses.
@@ -81,6 +87,52 @@ impl Symbolizer {
     /// it limits how often the mappings are read again.
     pub fn resolve_user(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
         self.resolve(pid, address, Detail::Function, now_ns, out);
+    }
+
+    /// Looks at processes whose mappings are not known, or too old, those of a user together, before their addresses are looked up: for
+    /// each by itself, another thread would be waited for.
+    pub fn look_at(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
+        let mut due: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for pid in pids.into_iter().collect::<BTreeSet<_>>() {
+            if self.space(pid).is_due(now_ns) {
+                let user = self.owners.of(pid, now_ns).unwrap_or(ROOT);
+                due.entry(user).or_default().push(pid);
+            }
+        }
+        for (user, pids) in due {
+            // One by itself is read when it is needed.
+            for pids in pids.chunks(TOGETHER_MAX).filter(|pids| pids.len() > 1) {
+                self.look_at_some(user, pids, now_ns);
+            }
+        }
+    }
+
+    /// Looks at some processes of a user, and opens the files of those that are new.
+    fn look_at_some(&mut self, user: u32, pids: &[u32], now_ns: u64) {
+        let new: BTreeSet<u32> = pids
+            .iter()
+            .copied()
+            .filter(|pid| self.space(*pid).is_new())
+            .collect();
+        let read = move |pid| {
+            if new.contains(&pid) {
+                Seen::with_files(pid, open_mapped)
+            } else {
+                Seen::of(pid)
+            }
+        };
+        for (pid, seen) in read_of_processes(user, pids.to_vec(), read) {
+            let space = self.space(pid);
+            for OpenedMapping { start, file } in space.take(seen, now_ns) {
+                let Self { modules, spaces, .. } = self;
+                let space = spaces.get_mut(&pid);
+                if let Some((mapping, behind)) = space.and_then(|space| space.starting_at(start))
+                    && let Ok(found) = behind_of(pid, mapping, file, modules)
+                {
+                    *behind = found;
+                }
+            }
+        }
     }
 
     /// Reads what a process and its threads are called and what it has mapped, and opens the files, while it is there: it may end before
@@ -429,51 +481,59 @@ fn in_file<T>(
         // It had to make room, or its file changed.
         *behind = Behind::NotOpened;
     }
-    if let Behind::Unreadable(reason) = *behind {
-        return Err(reason);
+    if matches!(behind, Behind::NotOpened) {
+        let file = if is_vdso {
+            modules
+                .vdso(mapping)
+                .map(|open| MappedFile::of_the_kernel(open, &mapping.path))
+        } else {
+            let (rights, mapping) = (rights.clone(), mapping.clone());
+            read_of_process(pid, move || open_mapped(pid, &rights, &mapping))
+        };
+        *behind = behind_of(pid, mapping, file, modules)?;
     }
-    let file = if is_vdso {
-        modules
-            .vdso(mapping)
-            .map(|open| MappedFile::of_the_kernel(open, &mapping.path))
-    } else {
-        open(pid, rights, mapping)
-    };
-    let opened = file.and_then(|file| modules.open(&module_name(mapping), file));
-    match opened {
-        Ok(id) => {
-            *behind = Behind::Module(id);
-            resolve(modules, id, offset, frames).ok_or(Reason::Damaged)
-        }
-        Err(error) => {
-            tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
-            let reason = match error.kind() {
-                io::ErrorKind::InvalidData => Reason::NotElf,
-                io::ErrorKind::FileTooLarge => Reason::TooLarge,
-                // It may answer the next time.
-                io::ErrorKind::TimedOut => return Err(Reason::NotAnswering),
-                _ => Reason::NotReadable,
-            };
-            *behind = Behind::Unreadable(reason);
-            Err(reason)
-        }
+    match *behind {
+        Behind::Module(id) => resolve(modules, id, offset, frames).ok_or(Reason::Damaged),
+        Behind::Unreadable(reason) => Err(reason),
+        Behind::NotOpened => Err(Reason::NotReadable),
     }
 }
 
-/// The file behind a mapping of a process of these rights.
-fn open(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> {
-    let (rights, mapping) = (rights.clone(), mapping.clone());
-    read_of_process(pid, move || {
-        let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
-        let (file, _) = mapping.open(pid)?;
-        let open = OpenFile::of(file, user)?;
-        let home = Home::of(pid, &rights, &mapping.path, &open.metadata);
-        let shared_with = home.shared_with(&open.file);
-        Ok(MappedFile {
-            open,
-            home,
-            shared_with,
-        })
+/// What is behind a mapping, by its file, or by why that could not be opened.
+///
+/// # Errors
+/// Where the process or the file system does not answer, which it may the next time.
+fn behind_of(
+    pid: u32,
+    mapping: &Mapping,
+    file: io::Result<MappedFile>,
+    modules: &mut Modules,
+) -> Result<Behind, Reason> {
+    let opened = file.and_then(|file| modules.open(&module_name(mapping), file));
+    let error = match opened {
+        Ok(id) => return Ok(Behind::Module(id)),
+        Err(error) => error,
+    };
+    tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
+    match error.kind() {
+        io::ErrorKind::InvalidData => Ok(Behind::Unreadable(Reason::NotElf)),
+        io::ErrorKind::FileTooLarge => Ok(Behind::Unreadable(Reason::TooLarge)),
+        io::ErrorKind::TimedOut => Err(Reason::NotAnswering),
+        _ => Ok(Behind::Unreadable(Reason::NotReadable)),
+    }
+}
+
+/// The file behind a mapping of a process of these rights; opening it may take as long as its file system likes.
+fn open_mapped(pid: u32, rights: &Rights, mapping: &Mapping) -> io::Result<MappedFile> {
+    let user = user_of(pid).ok_or(io::ErrorKind::NotFound)?;
+    let (file, _) = mapping.open(pid)?;
+    let open = OpenFile::of(file, user)?;
+    let home = Home::of(pid, rights, &mapping.path, &open.metadata);
+    let shared_with = home.shared_with(&open.file);
+    Ok(MappedFile {
+        open,
+        home,
+        shared_with,
     })
 }
 

@@ -64,5 +64,7 @@ pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};
 pub use time_shares::{TimeShare, TimeShares};
-pub use timed::{has_unanswered, read_file, read_for_request, read_of_process, read_of_user};
+pub use timed::{
+    has_unanswered, read_file, read_for_request, read_of_process, read_of_processes, read_of_user,
+};
 pub use user::{ROOT, user_of};

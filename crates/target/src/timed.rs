@@ -72,6 +72,19 @@ pub fn read_for_request<T: Send + 'static>(
     READS.read(user, Some(pid), Some(PATIENCE_OF_REQUEST), read)
 }
 
+/// Reads something of several processes of a user, one after the other on one thread: on a busy machine, whoever has another thread read
+/// waits for a CPU twice, which takes longer than the reading.
+///
+/// Gives what was read, by process, and `TimedOut` of those that do not answer. Of those that come after the first of these nothing is
+/// given: they are to be asked by themselves.
+pub fn read_of_processes<T: Send + 'static>(
+    user: u32,
+    pids: Vec<u32>,
+    read: impl Fn(u32) -> io::Result<T> + Send + 'static,
+) -> Vec<(u32, io::Result<T>)> {
+    READS.read_each(user, pids, read)
+}
+
 /// Reads something of a user's files that a file system of theirs may keep from being read.
 ///
 /// # Errors
@@ -212,10 +225,62 @@ impl Reads {
                 Err(io::Error::other("reading it has failed: please report it"))
             }
             Err(RecvTimeoutError::Timeout) => {
-                self.state().give_up(number);
+                self.state().give_up(number, pid);
                 Err(unanswered())
             }
         }
+    }
+
+    fn read_each<T: Send + 'static>(
+        &self,
+        user: u32,
+        pids: Vec<u32>,
+        read: impl Fn(u32) -> io::Result<T> + Send + 'static,
+    ) -> Vec<(u32, io::Result<T>)> {
+        let mut state = self.state();
+        let (silent, asked): (Vec<u32>, Vec<u32>) = pids.into_iter().partition(|pid| state.is_silent(*pid));
+        let begun = state.begin(user, None, None);
+        drop(state);
+        let mut answered: Vec<_> = silent.into_iter().map(|pid| (pid, Err(unanswered()))).collect();
+        let Ok((number, patience)) = begun else {
+            return answered;
+        };
+        let question = self.question(number);
+        let (sender, answers) = mpsc::sync_channel(asked.len());
+        let pids = asked.clone();
+        let handed_over = self.hand_over(Box::new(move || {
+            for pid in pids {
+                let begun = Blocked::begin();
+                let answer = read(pid);
+                // Where nobody waits any more, nobody asks for the others here.
+                if sender.send((answer, begun.end())).is_err() {
+                    break;
+                }
+            }
+            drop(question);
+        }));
+        if handed_over.is_err() {
+            return answered;
+        }
+        let until = Instant::now() + patience;
+        for pid in asked {
+            let left = until.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left) {
+                Ok((answer, blocked)) => {
+                    self.state().end(user, blocked);
+                    answered.push((pid, answer));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let mut state = self.state();
+                    state.end(user, left);
+                    state.give_up(number, Some(pid));
+                    answered.push((pid, Err(unanswered())));
+                    break;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        answered
     }
 
     /// Does something for a user that nobody waits for.
@@ -288,7 +353,7 @@ impl State {
         pid: Option<u32>,
         own_patience: Option<Duration>,
     ) -> io::Result<(u64, Duration)> {
-        if pid.is_some() && self.given_up().any(|open| open.pid == pid) {
+        if pid.is_some_and(|pid| self.is_silent(pid)) {
             return Err(unanswered());
         }
         let of_user = self.given_up().filter(|open| open.user == user).count();
@@ -310,6 +375,11 @@ impl State {
             _ => self.patience_with(user).ok_or_else(too_many)?,
         };
         Ok((self.open(user, pid, WaitedForBy::All), patience))
+    }
+
+    /// Whether a process has not answered yet.
+    fn is_silent(&self, pid: u32) -> bool {
+        self.given_up().any(|open| open.pid == Some(pid))
     }
 
     /// Those that are left to themselves.
@@ -360,9 +430,11 @@ impl State {
         self.by_all.take(counted, now);
     }
 
-    fn give_up(&mut self, number: u64) {
+    /// Leaves a read to itself, which is of this process.
+    fn give_up(&mut self, number: u64, pid: Option<u32>) {
         if let Some(open) = self.open.iter_mut().find(|open| open.number == number) {
             open.waited_for_by = WaitedForBy::Nobody;
+            open.pid = pid;
         }
     }
 }
@@ -412,6 +484,36 @@ mod tests {
         answer
             .as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    }
+
+    #[test]
+    fn processes_are_read_together_up_to_the_one_that_does_not_answer() {
+        const SILENT: u32 = 3;
+        let (reads, holding) = (Reads::default(), Holding::new());
+        let held = holding.read();
+        let held = Mutex::new(Some(held));
+        let all = reads.read_each(USER, vec![1, 2, SILENT, 4], move |pid| {
+            if pid == SILENT
+                && let Some(held) = held.lock().unwrap().take()
+            {
+                held()?;
+            }
+            Ok(pid)
+        });
+        let pids: Vec<u32> = all.iter().map(|(pid, _)| *pid).collect();
+        assert_eq!(pids, [1, 2, SILENT], "who comes behind it is asked by itself");
+        assert!(all[..2].iter().all(|(pid, read)| read.as_ref().ok() == Some(pid)));
+        assert!(is_unanswered(&all[2].1));
+        // Its user has taken its share of the time.
+        let read = |pids: Vec<u32>| reads.read_each(USER + 1, pids, Ok);
+        let again = read(vec![SILENT, 4]);
+        assert!(again[0].0 == SILENT && is_unanswered(&again[0].1));
+        assert!(matches!(again[1], (4, Ok(4))), "others are read meanwhile");
+        drop(holding);
+        while reads.state().is_silent(SILENT) {
+            thread::yield_now();
+        }
+        assert!(matches!(read(vec![SILENT])[..], [(SILENT, Ok(SILENT))]));
     }
 
     #[test]
@@ -489,7 +591,7 @@ mod tests {
         let mut begin = |user, pid| {
             let begun = state.begin(user, Some(pid), None);
             if let Ok((number, _)) = begun {
-                state.give_up(number);
+                state.give_up(number, Some(pid));
             }
             begun.is_ok()
         };

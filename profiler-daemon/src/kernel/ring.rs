@@ -53,6 +53,17 @@ pub enum Record {
 }
 
 impl Record {
+    /// The process in which the addresses of its stack are, if it has one.
+    #[must_use]
+    pub fn process_of_stack(&self) -> Option<u32> {
+        match self {
+            Self::Sample { tgid, .. } => Some(*tgid),
+            Self::OffCpu(interval) => interval.stack.as_ref().map(|_| interval.tgid),
+            Self::Hit(hit) => hit.stack.as_ref().map(|_| hit.tgid),
+            Self::Weight(_) | Self::SpanEnd(_) | Self::SystemCall(_) => None,
+        }
+    }
+
     /// How much memory it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {

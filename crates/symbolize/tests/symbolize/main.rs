@@ -42,8 +42,8 @@ fn inlined_c_functions() {
     assert!(compare(&fixture.path, &["outer", "hidden", "plain", "main"]) > 20);
 }
 
-/// Where a function is declared.
-fn declared(path: &Path, function: &str) -> (String, u32) {
+/// Where in the file a function begins.
+fn file_offset_of(path: &Path, function: &str) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let symbol = file
@@ -54,8 +54,31 @@ fn declared(path: &Path, function: &str) -> (String, u32) {
         .segments()
         .find(|segment| (segment.address()..segment.address() + segment.size()).contains(&symbol.address()));
     let segment = segment.unwrap();
+    symbol.address() - segment.address() + segment.file_range().0
+}
+
+#[test]
+fn functions_of_processes_that_were_looked_at_together_have_names_once_these_have_ended() {
+    let fixture = build("gcc", &["-O2", "-g"], "inlined.c");
+    let offset = file_offset_of(&fixture.path, "outer");
+    let mut symbolizer = Symbolizer::new();
+    let running = [(); 3].map(|()| Running::start(&fixture.path));
+    let places = running.each_ref().map(|one| {
+        let module = one.module(&fixture.path);
+        (one.pid(), module.addresses_of(offset).next().unwrap())
+    });
+    symbolizer.look_at(places.map(|(pid, _)| pid), 0);
+    drop(running);
+    for (pid, address) in places {
+        let frames = resolve(&mut symbolizer, pid, address);
+        assert_eq!(&*frames.last().unwrap().function, "outer");
+    }
+}
+
+/// Where a function is declared.
+fn declared(path: &Path, function: &str) -> (String, u32) {
+    let offset = file_offset_of(path, function);
     let running = Running::start(path);
-    let offset = symbol.address() - segment.address() + segment.file_range().0;
     let live = running.module(path).addresses_of(offset).next().unwrap();
     let frames = resolve(&mut Symbolizer::new(), running.pid(), live);
     let frame = frames.last().unwrap();
