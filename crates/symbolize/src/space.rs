@@ -1,6 +1,13 @@
 //! One process: its mappings, and the addresses resolved so far.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use profiler_debug_files::Rights;
 use profiler_target::{Mapping, executable_mappings, read_of_process};
@@ -77,21 +84,31 @@ impl Seen {
         })
     }
 
-    /// As [`Self::of`], and opens the files.
+    /// As [`Self::of`], and opens the files, up to the first whose file system may not answer: each file of one is asked for by itself.
+    /// `all_answer` says whether all have so far.
     ///
     /// # Errors
     /// The same.
     pub fn with_files(
         pid: u32,
+        all_answer: &AtomicBool,
         open: impl Fn(u32, &Rights, &Mapping) -> io::Result<MappedFile>,
     ) -> io::Result<Self> {
         let mut seen = Self::of(pid)?;
         let files = seen.mappings.iter().filter(|mapping| mapping.is_file());
-        let opened = files.take(OPENED_MAX).map(|mapping| OpenedMapping {
-            start: mapping.start,
-            file: open(pid, &seen.rights, mapping),
-        });
-        seen.opened = opened.collect();
+        for mapping in files.take(OPENED_MAX) {
+            if !all_answer.load(Ordering::Relaxed) {
+                break;
+            }
+            let file = open(pid, &seen.rights, mapping);
+            if !file.as_ref().is_ok_and(|file| file.open.file.answers()) {
+                all_answer.store(false, Ordering::Relaxed);
+            }
+            seen.opened.push(OpenedMapping {
+                start: mapping.start,
+                file,
+            });
+        }
         Ok(seen)
     }
 }
@@ -157,11 +174,6 @@ impl Space {
     /// Whether it is to be read, or read again, before an address is looked up.
     pub fn is_due(&self, now_ns: u64) -> bool {
         self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS)
-    }
-
-    /// Whether it has never been read.
-    pub fn is_new(&self) -> bool {
-        self.read_at_ns.is_none()
     }
 
     /// The mapping that starts at an address, as far as is known.

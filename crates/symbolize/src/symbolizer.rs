@@ -3,11 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
-use profiler_target::{Mapping, OpenFile, ROOT, read_of_process, read_of_processes, user_of};
+use profiler_target::{Mapping, OpenFile, read_of_process, read_of_processes, user_of};
 
 use super::{
     cache::{MappedFile, ModuleId, Modules},
@@ -92,36 +92,46 @@ impl Symbolizer {
     /// Looks at processes whose mappings are not known, or too old, those of a user together, before their addresses are looked up: for
     /// each by itself, another thread would be waited for.
     pub fn look_at(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
+        self.look_at_due(pids, now_ns, |user, pids| read_of_processes(user, pids, Seen::of));
+    }
+
+    /// As [`Self::meet`], of several processes.
+    pub fn meet_all(&mut self, pids: &[u32], now_ns: u64) {
+        self.look_at_due(pids.iter().copied(), now_ns, |user, pids| {
+            let all_answer = AtomicBool::new(true);
+            read_of_processes(user, pids, move |pid| {
+                Seen::with_files(pid, &all_answer, open_mapped)
+            })
+        });
+        for pid in pids {
+            self.meet(*pid, now_ns);
+        }
+    }
+
+    fn look_at_due(
+        &mut self,
+        pids: impl IntoIterator<Item = u32>,
+        now_ns: u64,
+        read: impl Fn(u32, Vec<u32>) -> Vec<(u32, io::Result<Seen>)>,
+    ) {
         let mut due: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for pid in pids.into_iter().collect::<BTreeSet<_>>() {
-            if self.space(pid).is_due(now_ns) {
-                let user = self.owners.of(pid, now_ns).unwrap_or(ROOT);
+            if self.space(pid).is_due(now_ns)
+                && let Some(user) = user_of(pid)
+            {
                 due.entry(user).or_default().push(pid);
             }
         }
         for (user, pids) in due {
             // One by itself is read when it is needed.
             for pids in pids.chunks(TOGETHER_MAX).filter(|pids| pids.len() > 1) {
-                self.look_at_some(user, pids, now_ns);
+                self.take_seen(read(user, pids.to_vec()), now_ns);
             }
         }
     }
 
-    /// Looks at some processes of a user, and opens the files of those that are new.
-    fn look_at_some(&mut self, user: u32, pids: &[u32], now_ns: u64) {
-        let new: BTreeSet<u32> = pids
-            .iter()
-            .copied()
-            .filter(|pid| self.space(*pid).is_new())
-            .collect();
-        let read = move |pid| {
-            if new.contains(&pid) {
-                Seen::with_files(pid, open_mapped)
-            } else {
-                Seen::of(pid)
-            }
-        };
-        for (pid, seen) in read_of_processes(user, pids.to_vec(), read) {
+    fn take_seen(&mut self, seen: Vec<(u32, io::Result<Seen>)>, now_ns: u64) {
+        for (pid, seen) in seen {
             let space = self.space(pid);
             for OpenedMapping { start, file } in space.take(seen, now_ns) {
                 let Self { modules, spaces, .. } = self;

@@ -6,13 +6,14 @@ use std::{
 };
 
 /// Since a moment.
-pub(super) struct Blocked {
+pub struct Blocked {
     begun: Instant,
     busy: Duration,
 }
 
 impl Blocked {
     /// From now on.
+    #[must_use]
     pub fn begin() -> Self {
         Self {
             begun: Instant::now(),
@@ -21,6 +22,7 @@ impl Blocked {
     }
 
     /// Until now, on the same thread.
+    #[must_use]
     pub fn end(self) -> Duration {
         let busy = busy().saturating_sub(self.busy);
         self.begun.elapsed().saturating_sub(busy)

@@ -45,10 +45,12 @@ mod place;
 mod process;
 mod standing;
 mod stat;
+mod thread_rights;
 mod time_shares;
 mod timed;
 mod user;
 
+pub use blocked::Blocked;
 pub use container::Surroundings;
 pub use error::TargetError;
 pub use ids::{has_thread, is_running};
@@ -63,6 +65,7 @@ pub use place::Place;
 pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};
+pub use thread_rights::ThreadRights;
 pub use time_shares::{TimeShare, TimeShares};
 pub use timed::{
     has_unanswered, read_file, read_for_request, read_of_process, read_of_processes, read_of_user,

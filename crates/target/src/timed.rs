@@ -167,6 +167,16 @@ struct Question {
     number: u64,
 }
 
+impl Question {
+    /// What is read is of this process from now on.
+    fn turn_to(&self, pid: u32) {
+        let mut state = self.reads.state();
+        if let Some(open) = state.open.iter_mut().find(|open| open.number == self.number) {
+            open.pid = Some(pid);
+        }
+    }
+}
+
 impl Drop for Question {
     fn drop(&mut self) {
         let number = self.number;
@@ -225,7 +235,7 @@ impl Reads {
                 Err(io::Error::other("reading it has failed: please report it"))
             }
             Err(RecvTimeoutError::Timeout) => {
-                self.state().give_up(number, pid);
+                self.state().give_up(number);
                 Err(unanswered())
             }
         }
@@ -245,35 +255,43 @@ impl Reads {
         let Ok((number, patience)) = begun else {
             return answered;
         };
-        let question = self.question(number);
+        let mut question = Some(self.question(number));
         let (sender, answers) = mpsc::sync_channel(asked.len());
         let pids = asked.clone();
         let handed_over = self.hand_over(Box::new(move || {
-            for pid in pids {
+            let last = pids.len().saturating_sub(1);
+            for (at, pid) in pids.into_iter().enumerate() {
+                if let Some(question) = &question {
+                    question.turn_to(pid);
+                }
                 let begun = Blocked::begin();
                 let answer = read(pid);
+                let blocked = begun.end();
+                if at == last {
+                    question = None;
+                }
                 // Where nobody waits any more, nobody asks for the others here.
-                if sender.send((answer, begun.end())).is_err() {
+                if sender.send((answer, blocked)).is_err() {
                     break;
                 }
             }
-            drop(question);
         }));
         if handed_over.is_err() {
             return answered;
         }
-        let until = Instant::now() + patience;
+        // For each so long, but for the time in which those before it kept this waiting.
+        let mut patience = patience;
         for pid in asked {
-            let left = until.saturating_duration_since(Instant::now());
-            match answers.recv_timeout(left) {
+            match answers.recv_timeout(patience) {
                 Ok((answer, blocked)) => {
                     self.state().end(user, blocked);
+                    patience = patience.saturating_sub(blocked);
                     answered.push((pid, answer));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let mut state = self.state();
-                    state.end(user, left);
-                    state.give_up(number, Some(pid));
+                    state.end(user, patience);
+                    state.give_up(number);
                     answered.push((pid, Err(unanswered())));
                     break;
                 }
@@ -430,11 +448,9 @@ impl State {
         self.by_all.take(counted, now);
     }
 
-    /// Leaves a read to itself, which is of this process.
-    fn give_up(&mut self, number: u64, pid: Option<u32>) {
+    fn give_up(&mut self, number: u64) {
         if let Some(open) = self.open.iter_mut().find(|open| open.number == number) {
             open.waited_for_by = WaitedForBy::Nobody;
-            open.pid = pid;
         }
     }
 }
@@ -591,7 +607,7 @@ mod tests {
         let mut begin = |user, pid| {
             let begun = state.begin(user, Some(pid), None);
             if let Ok((number, _)) = begun {
-                state.give_up(number, Some(pid));
+                state.give_up(number);
             }
             begun.is_ok()
         };

@@ -3,14 +3,17 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
+
+use super::opening;
 
 /// How long a link is waited for that is being closed. The kernel takes some 30 ms for each, or for many at once; for a perf event 100.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,20 +60,72 @@ pub(super) fn close_events(first: Vec<Link>, then: Vec<Link>) -> Closing {
     ONE_BY_ONE.close(first, then)
 }
 
+/// Closes perf events on a thread of their own, before those of all others.
+pub(super) fn close_events_at_once(first: Vec<Link>, then: Vec<Link>) -> Closing {
+    let closing = Closing::of(&ONE_BY_ONE, first.len() + then.len());
+    let links = closing.counted(first).into_iter().chain(closing.counted(then));
+    let links: Vec<Counted> = links.collect();
+    let none_else = NoneIsClosed::begin();
+    // Where there is no thread, they are dropped, and closed here.
+    let _ = thread::Builder::new().name("closer".into()).spawn(move || {
+        let _none_else = none_else;
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(links);
+    });
+    closing
+}
+
 /// Has no perf event closed until this is dropped: each that is opened would wait for one.
-pub(super) fn hold_events() -> OpeningEvents {
-    OPENING.fetch_add(1, Ordering::SeqCst);
-    OpeningEvents {
-        _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+///
+/// # Errors
+/// `TimedOut` where the kernel waits with one that is being opened or closed, and would wait with others as well.
+pub(super) fn hold_events() -> io::Result<OpeningEvents> {
+    let none_is_closed = NoneIsClosed::begin();
+    let begun = Instant::now();
+    loop {
+        if opening::events_are_late() {
+            return Err(opening::kept_waiting());
+        }
+        match TURN.try_lock() {
+            Ok(turn) => {
+                return Ok(OpeningEvents {
+                    _turn: turn,
+                    _none_is_closed: none_is_closed,
+                });
+            }
+            Err(TryLockError::Poisoned(turn)) => {
+                return Ok(OpeningEvents {
+                    _turn: turn.into_inner(),
+                    _none_is_closed: none_is_closed,
+                });
+            }
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let since = *being_closed();
+        if since.unwrap_or(begun).elapsed() >= PATIENCE {
+            return Err(opening::kept_waiting());
+        }
+        thread::sleep(PAUSE);
     }
 }
 
 /// Perf events are being opened.
 pub(super) struct OpeningEvents {
     _turn: MutexGuard<'static, ()>,
+    _none_is_closed: NoneIsClosed,
 }
 
-impl Drop for OpeningEvents {
+/// Those of others are not closed meanwhile.
+struct NoneIsClosed(());
+
+impl NoneIsClosed {
+    fn begin() -> Self {
+        OPENING.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for NoneIsClosed {
     fn drop(&mut self) {
         // Others have waited for this, and nothing is stuck.
         *ONE_BY_ONE.last() = Some(Instant::now());
@@ -83,6 +138,13 @@ static OPENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Whoever opens or closes perf events has it.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Since when one is being closed.
+static BEING_CLOSED: Mutex<Option<Instant>> = Mutex::new(None);
+
+fn being_closed() -> MutexGuard<'static, Option<Instant>> {
+    BEING_CLOSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Links that are being closed: until they are, their programs may run on.
 #[derive(Clone)]
@@ -121,6 +183,14 @@ impl Closing {
             left: Mutex::new(left),
             changed: Condvar::new(),
         }))
+    }
+
+    fn counted(&self, links: Vec<Link>) -> Vec<Counted> {
+        let links = links.into_iter().map(|link| Counted {
+            link: Some(link),
+            closing: self.clone(),
+        });
+        links.collect()
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
@@ -269,17 +339,10 @@ impl Closer {
         if closing.is_over() {
             return closing;
         }
-        let counted = |links: Vec<Link>| -> Vec<Counted> {
-            let links = links.into_iter().map(|link| Counted {
-                link: Some(link),
-                closing: closing.clone(),
-            });
-            links.collect()
-        };
         let mut queue = self.queue();
         queue.jobs.push_back(Job {
-            first: counted(first),
-            then: counted(then),
+            first: closing.counted(first),
+            then: closing.counted(then),
         });
         if queue.threads < self.max_threads {
             let started = thread::Builder::new().name("closer".into()).spawn(|| self.work());
@@ -364,11 +427,19 @@ fn close_all(mut links: Vec<Counted>, closed: &mpsc::Sender<()>) {
 /// Closes a perf event while none is being opened; those of other callers have their turn before the next.
 fn close_one(mut job: Job) -> Option<Job> {
     let event = job.first.pop().or_else(|| job.then.pop());
-    while OPENING.load(Ordering::SeqCst) > 0 {
-        thread::sleep(PAUSE);
-    }
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = loop {
+        while OPENING.load(Ordering::SeqCst) > 0 || opening::events_are_late() {
+            thread::sleep(PAUSE);
+        }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who had it before may have given one up.
+        if !opening::events_are_late() {
+            break turn;
+        }
+    };
+    *being_closed() = Some(Instant::now());
     drop(event);
+    *being_closed() = None;
     drop(turn);
     (!job.first.is_empty() || !job.then.is_empty()).then_some(job)
 }

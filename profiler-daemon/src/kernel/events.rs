@@ -53,7 +53,7 @@ impl Engine {
         cookie: u64,
     ) -> Result<EventLink, KernelError> {
         let what = || format!("attaching {name} to tracepoint {tracepoint}");
-        let _none_is_closed = closing::hold_events();
+        let _none_is_closed = closing::hold_events().map_err(|error| KernelError::system(what(), error))?;
         let event = open_tracepoint(tracepoint).map_err(|error| KernelError::system(what(), error))?;
         let copies = self.event_programs.copies.entry(name).or_default();
         for number in 0.. {

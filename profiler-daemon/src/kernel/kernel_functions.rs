@@ -142,7 +142,8 @@ impl Engine {
         seen: Seen,
         links: &mut FunctionLinks,
     ) -> Result<(), KernelError> {
-        let _none_is_closed = closing::hold_events();
+        let _none_is_closed = closing::hold_events()
+            .map_err(|error| KernelError::system("attaching to functions of the kernel", error))?;
         let source: u32 = fs::read_to_string(Path::new(EVENT_SOURCE).join("type"))
             .and_then(|text| text.trim().parse().map_err(io::Error::other))
             .map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;

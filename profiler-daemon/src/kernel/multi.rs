@@ -16,7 +16,7 @@ use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 use super::{
     KernelError,
     attach::Site,
-    opening::{self, Opened},
+    opening::{self, Opened, Opening},
     syscall,
 };
 
@@ -29,7 +29,7 @@ const OLDEST: (u32, u32) = (6, 10);
 const SHARED_STACK: u32 = 64;
 
 /// How much longer the kernel may take to attach a program at one site more.
-const PATIENCE_PER_SITE: Duration = Duration::from_millis(20);
+pub(super) const PATIENCE_PER_SITE: Duration = Duration::from_millis(20);
 
 /// `r0 = 0` and `exit`.
 const RETURN_ZERO: u8 = 0xb7;
@@ -204,7 +204,12 @@ impl MultiPrograms {
             let descriptor = descriptor?;
             syscall::create_multi_link(descriptor.as_fd(), &path, &offsets, &cookies, pid, at_return)
         };
-        opening::open(patience, links, open).map_err(|error| {
+        let opening = Opening {
+            patience,
+            are_events: false,
+            opens: vec![open],
+        };
+        opening::open(opening, links).map_err(|error| {
             let what = format!(
                 "attaching {program} at {} places of {}",
                 sites.len(),

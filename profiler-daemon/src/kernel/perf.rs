@@ -17,7 +17,8 @@ use super::{
     attach::Site,
     closing,
     events::{self, EventLink},
-    opening::{self, Opened},
+    multi::PATIENCE_PER_SITE,
+    opening::{self, Opened, Opening},
     syscall,
 };
 
@@ -38,7 +39,7 @@ pub(super) struct Opener {
     pub(super) pid: u32,
     /// Where the function returns that begins at a site, in place of the site itself.
     pub(super) at_return: bool,
-    /// How long the kernel may take for a site.
+    /// How long the kernel may take, beside what it may for each site.
     pub(super) patience: Duration,
 }
 
@@ -48,18 +49,29 @@ impl Opener {
     /// # Errors
     /// Where the kernel refuses one of them, or takes too long; those before are attached.
     pub(super) fn attach(self, sites: &[Site], attached: &mut PerfLinks) -> Result<(), KernelError> {
-        let _none_is_closed = closing::hold_events();
+        let what = self.file.to_string_lossy().into_owned();
+        let failed = |error| opening::refused(format!("attaching at places of {what}"), error);
+        let _none_is_closed = closing::hold_events().map_err(failed)?;
         let source =
             source().map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;
-        let (patience, what) = (self.patience, self.file.to_string_lossy().into_owned());
+        let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
+        let patience = self.patience + PATIENCE_PER_SITE.saturating_mul(number);
         let opener = Arc::new(self);
-        for site in sites {
+        let open_one = |site: &Site| {
             let (opener, site) = (Arc::clone(&opener), *site);
-            opening::open(patience, &mut attached.0, move || opener.open(source, site)).map_err(|error| {
-                opening::refused(format!("attaching at {:#x} of {what}", site.offset), error)
-            })?;
-        }
-        Ok(())
+            move || opener.open(source, site)
+        };
+        let opening = Opening {
+            patience,
+            are_events: true,
+            opens: sites.iter().map(open_one).collect(),
+        };
+        let before = attached.0.len();
+        opening::open(opening, &mut attached.0).map_err(|error| {
+            let site = sites.get(attached.0.len() - before);
+            let offset = site.map_or(0, |site| site.offset);
+            opening::refused(format!("attaching at {offset:#x} of {what}"), error)
+        })
     }
 
     fn open(&self, source: u32, site: Site) -> io::Result<EventLink> {

@@ -250,9 +250,10 @@ fn run(
         match job {
             Job::Forget(pids) => pids.into_iter().for_each(|pid| symbolizer.forget(pid)),
             Job::Meet { pids, now_ns, then } => {
-                outlive(|| symbolizer.look_at(pids.iter().copied(), now_ns));
-                for pid in pids {
-                    outlive(|| symbolizer.meet(pid, now_ns));
+                if outlive(|| symbolizer.meet_all(&pids, now_ns)).is_none() {
+                    for pid in pids {
+                        outlive(|| symbolizer.meet(pid, now_ns));
+                    }
                 }
                 then();
             }
@@ -267,10 +268,9 @@ fn run(
                 wanted,
                 now_ns,
             } => {
-                outlive(|| {
-                    symbolizer.look_at(records.iter().filter_map(Record::process_of_stack), now_ns);
-                    meet_tasks(&mut symbolizer, &records, wanted, now_ns);
-                });
+                let processes = records.iter().filter_map(Record::process_of_stack);
+                outlive(|| symbolizer.look_at(processes, now_ns));
+                outlive(|| meet_tasks(&mut symbolizer, &records, wanted, now_ns));
                 let each = name_each(records, |record, named| {
                     name(&mut symbolizer, &mut remembered, record, wanted, now_ns, named);
                 });

@@ -36,7 +36,7 @@ use super::{
     outlet::Outlet,
     picture::Cost,
 };
-use crate::kernel::{Counter, CountersError, Counting, threads};
+use crate::kernel::{Counter, CountersError, Counting};
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 256;
@@ -400,9 +400,8 @@ fn start_all(
 ) -> Result<(Counting, Descriptors), SessionError> {
     let threads_of = |pid: &u32| {
         let pid = *pid;
-        threads(pid)
-            .into_iter()
-            .map(move |tid| ThreadId { tgid: pid, tid })
+        let tids = leave.threads(pid).tids.into_iter();
+        tids.map(move |tid| ThreadId { tgid: pid, tid })
     };
     let look = || -> BTreeSet<ThreadId> { pids.iter().flat_map(threads_of).collect() };
     let mut ids = look();

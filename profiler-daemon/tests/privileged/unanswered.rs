@@ -111,20 +111,28 @@ fn attaching_beside_locked_memory(force_perf: bool) {
         ..kernel::Config::default()
     });
     let target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
+    let before = service.attach(target.pid(), "fn_push").unwrap();
     locked.go();
     // Both have mapped the C library.
     let refused = service.attach(target.pid(), "getenv");
+    // Whoever ends a session, or attaches once more, meanwhile holds up nobody else.
+    let (handle, name) = (service.handle.clone(), before.name);
+    let ending = service.runtime.spawn(async move { handle.end(ROOT, name).await });
+    let again = service.attach(target.pid(), "getenv");
     let others = async { tokio::time::timeout(PATIENCE, service.handle.list(ROOT)).await };
     let listed = service.runtime.block_on(others);
     locked.answer();
-    let refused = refused.unwrap_err();
-    assert!(
-        refused
-            .message
-            .contains("keeps the kernel from placing the probe"),
-        "{refused:?}"
-    );
+    for refused in [refused, again] {
+        let refused = refused.unwrap_err();
+        assert!(
+            refused
+                .message
+                .contains("keeps the kernel from placing the probe"),
+            "{refused:?}"
+        );
+    }
     listed.expect("others wait for the process").unwrap();
+    service.runtime.block_on(ending).unwrap().unwrap();
     // Once that has gone on, nothing is left of what was given up.
     let begun = Instant::now();
     let attached = loop {

@@ -93,6 +93,15 @@ fn examples(folder: &Path, name: &str) -> Result<Both<PathBuf>> {
     })
 }
 
+/// Measures one thing after the other: the two builds are compared over a few seconds each time, in which the machine is the same.
+fn one_by_one<T>(
+    things: impl IntoIterator<Item = T>,
+    measure: impl FnMut(T) -> Result<Vec<Row>>,
+) -> Result<Vec<Row>> {
+    let rows: Result<Vec<_>> = things.into_iter().map(measure).collect();
+    Ok(rows?.into_iter().flatten().collect())
+}
+
 /// Measures under the one build and the other by turns.
 fn by_turns<'name>(
     rounds: u32,
@@ -153,11 +162,11 @@ fn samples(rounds: u32, folder: &Path) -> Result<Vec<Row>> {
     let target = fixtures::compile()?.join("stacks");
     let mut samplers = examples(folder, "bench_sample")?;
     let _statistics = Statistics::on()?;
-    by_turns(rounds, ACTS, |build| {
-        let sampler = samplers.of(build);
-        let figures = ACTS.map(|act| stacks::sample(sampler, &target, act));
-        let samples = figures.map(|figures| figures.map(|figures| figures.sample_ns));
-        samples.into_iter().collect()
+    one_by_one(ACTS, |act| {
+        by_turns(rounds, [act], |build| {
+            let figures = stacks::sample(samplers.of(build), &target, act)?;
+            Ok(vec![figures.sample_ns])
+        })
     })
 }
 
@@ -173,16 +182,14 @@ fn switches_of_threads(rounds: u32, folder: &Path) -> Result<Vec<Row>> {
     }
     let mut target = Conversation::start(&fixtures::compile()?.join("switches"), &["bench"])?;
     target.hear()?;
-    let names = LOOKS.map(switches::Looks::name);
-    let rows = by_turns(rounds, names, |build| {
-        let looker = lookers.of(build);
-        let figures = LOOKS.map(|looks| {
+    let rows = one_by_one(LOOKS, |looks| {
+        by_turns(rounds, [looks.name()], |build| {
+            let looker = lookers.of(build);
             looker.ask(&format!("watch {} {}", target.pid(), looks.name()))?;
             let ns = switches::programs_of_a_switch_ns(looker, &mut target)?;
             looker.ask("detach")?;
-            Ok(ns)
-        });
-        figures.into_iter().collect()
+            Ok(vec![ns])
+        })
     })?;
     target.end()?;
     lookers.here.end()?;

@@ -67,7 +67,7 @@ fn functions_of_processes_that_were_looked_at_together_have_names_once_these_hav
         let module = one.module(&fixture.path);
         (one.pid(), module.addresses_of(offset).next().unwrap())
     });
-    symbolizer.look_at(places.map(|(pid, _)| pid), 0);
+    symbolizer.meet_all(&places.map(|(pid, _)| pid), 0);
     drop(running);
     for (pid, address) in places {
         let frames = resolve(&mut symbolizer, pid, address);

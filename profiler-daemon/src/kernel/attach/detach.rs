@@ -76,10 +76,13 @@ impl Engine {
         self.time_no_more(&attachment.probes);
         match std::mem::replace(&mut attachment.links, self.no_links()) {
             Links::Perf { entries, exits } => {
+                let (exits, late_exits) = perf::links(exits);
+                let (entries, late_entries) = perf::links(entries);
                 // Not by turns with those of others. What sees calls end is what is not safe.
-                let _none_else_is_closed = closing::hold_events();
-                drop(exits);
-                drop(entries);
+                let closing = closing::close_events_at_once(exits, entries);
+                closing.wait();
+                let late = closing::close(late_exits, late_entries);
+                attachment.closing.extend([closing, late]);
             }
             links @ Links::Multi { .. } => {
                 let closing = links.close();

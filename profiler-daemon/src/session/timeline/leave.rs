@@ -10,12 +10,16 @@ use std::{
     thread,
 };
 
+use profiler_target::{ROOT, ThreadRights};
 use rustix::process::{Resource, geteuid, getrlimit};
 use tokio::sync::oneshot;
 
-use crate::session::{
-    command::Caller,
-    error::{Reason, SessionError},
+use crate::{
+    kernel::threads,
+    session::{
+        command::Caller,
+        error::{Reason, SessionError},
+    },
 };
 
 /// Threads of one user: one that begins to count, and one of each stream that counts threads each by itself.
@@ -46,6 +50,14 @@ pub struct Descriptors {
 pub struct Leave {
     of: Leaves,
     uid: u32,
+}
+
+/// Threads of a process.
+pub struct CountedThreads {
+    /// Those that may be counted.
+    pub tids: Vec<u32>,
+    /// How many there are beside them.
+    pub left_out: usize,
 }
 
 impl Leaves {
@@ -107,6 +119,26 @@ impl Leaves {
 }
 
 impl Leave {
+    /// The threads of a process that may be counted for whoever has this: for root all, for others those with the rights of the first one,
+    /// which they were authorised for.
+    pub fn threads(&self, pid: u32) -> CountedThreads {
+        let all = threads(pid);
+        if self.uid == ROOT {
+            return CountedThreads {
+                tids: all,
+                left_out: 0,
+            };
+        }
+        let first = ThreadRights::of_first(pid);
+        let found = all.len();
+        let has_rights = |tid: &u32| first.is_some() && ThreadRights::of(pid, *tid) == first;
+        let tids: Vec<u32> = all.into_iter().filter(has_rights).collect();
+        CountedThreads {
+            left_out: found - tids.len(),
+            tids,
+        }
+    }
+
     /// Leave for so many descriptors of counters. A user has a quarter of what this process may open at most, all users but root have
     /// half of it.
     ///

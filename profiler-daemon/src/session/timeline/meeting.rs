@@ -17,7 +17,7 @@ use super::{
     name,
 };
 use crate::{
-    kernel::{Counter, Counting, threads},
+    kernel::{Counter, Counting},
     session::error::SessionError,
 };
 
@@ -94,12 +94,18 @@ impl Meeting {
 impl Met {
     /// Looks for threads, and begins to count for those that are new. Waits as long as the kernel does.
     pub fn by(counters: &[Counter], ask: &Ask, leave: &Leave) -> Self {
-        let all = ask.pids.iter().flat_map(|pid| {
-            let of_process = threads(*pid).into_iter();
-            of_process.map(|tid| ThreadId { tgid: *pid, tid })
-        });
         let mut met = Self::default();
-        let mut all: Vec<ThreadId> = all.collect();
+        let mut all: Vec<ThreadId> = Vec::new();
+        for pid in &ask.pids {
+            let of_process = leave.threads(*pid);
+            met.left_out += of_process.left_out as u64;
+            all.extend(
+                of_process
+                    .tids
+                    .into_iter()
+                    .map(|tid| ThreadId { tgid: *pid, tid }),
+            );
+        }
         // The oldest are counted where there is no room for all.
         all.sort_unstable_by_key(|thread| thread.tid);
         met.running = all.iter().map(|thread| thread.tid).collect();
