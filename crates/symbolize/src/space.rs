@@ -60,8 +60,6 @@ pub(super) struct Seen {
     /// The process's, from before its mappings were read.
     rights: Rights,
     mappings: Vec<Mapping>,
-    /// Files behind the mappings, where they were opened at once.
-    pub opened: Vec<OpenedMapping>,
 }
 
 /// What came of opening the file behind the mapping that starts there.
@@ -80,36 +78,37 @@ impl Seen {
         Ok(Self {
             rights,
             mappings: executable_mappings(pid)?,
-            opened: Vec::new(),
         })
     }
+}
 
-    /// As [`Self::of`], and opens the files, up to the first whose file system may not answer: each file of one is asked for by itself.
-    /// `all_answer` says whether all have so far.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn with_files(
-        pid: u32,
+/// Files of a process that were not opened yet.
+pub(super) struct Unopened {
+    rights: Arc<Rights>,
+    mappings: Vec<Mapping>,
+}
+
+impl Unopened {
+    /// Opens them, up to the first whose file system may not answer: each file of one is asked for by itself. `all_answer` says whether
+    /// all have so far.
+    pub fn open(
+        &self,
         all_answer: &AtomicBool,
-        open: impl Fn(u32, &Rights, &Mapping) -> io::Result<MappedFile>,
-    ) -> io::Result<Self> {
-        let mut seen = Self::of(pid)?;
-        let files = seen.mappings.iter().filter(|mapping| mapping.is_file());
-        for mapping in files.take(OPENED_MAX) {
+        open: impl Fn(&Rights, &Mapping) -> io::Result<MappedFile>,
+    ) -> Vec<OpenedMapping> {
+        let mut opened = Vec::new();
+        for mapping in &self.mappings {
             if !all_answer.load(Ordering::Relaxed) {
                 break;
             }
-            let file = open(pid, &seen.rights, mapping);
+            let file = open(&self.rights, mapping);
             if !file.as_ref().is_ok_and(|file| file.open.file.answers()) {
                 all_answer.store(false, Ordering::Relaxed);
             }
-            seen.opened.push(OpenedMapping {
-                start: mapping.start,
-                file,
-            });
+            let start = mapping.start;
+            opened.push(OpenedMapping { start, file });
         }
-        Ok(seen)
+        opened
     }
 }
 
@@ -290,21 +289,31 @@ impl Space {
         self.take(read_of_process(pid, move || Seen::of(pid)), now_ns);
     }
 
-    /// Takes what was read of it, or why nothing was; gives the files that were opened.
-    pub fn take(&mut self, seen: io::Result<Seen>, now_ns: u64) -> Vec<OpenedMapping> {
+    /// The files behind its mappings that were not opened yet.
+    pub fn unopened(&self) -> Unopened {
+        let mappings = self.mappings.iter();
+        let unopened =
+            mappings.filter(|(mapping, behind)| mapping.is_file() && matches!(behind, Behind::NotOpened));
+        Unopened {
+            rights: Arc::clone(&self.rights),
+            mappings: unopened
+                .take(OPENED_MAX)
+                .map(|(mapping, _)| mapping.clone())
+                .collect(),
+        }
+    }
+
+    /// Takes what was read of it, or why nothing was.
+    pub fn take(&mut self, seen: io::Result<Seen>, now_ns: u64) {
         self.read_at_ns = Some(now_ns);
         self.is_silent = matches!(&seen, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-        let Seen {
-            rights,
-            mappings,
-            opened,
-        } = match seen {
+        let Seen { rights, mappings } = match seen {
             // A process that has ended has none: the old ones serve its last samples.
-            Ok(seen) if seen.mappings.is_empty() => return Vec::new(),
+            Ok(seen) if seen.mappings.is_empty() => return,
             Ok(seen) => seen,
             Err(error) => {
                 tracing::debug!(%error, pid = self.pid, "mappings not read");
-                return Vec::new();
+                return;
             }
         };
         let same = mappings
@@ -320,6 +329,5 @@ impl Space {
                 .map(|mapping| (mapping, Behind::NotOpened))
                 .collect();
         }
-        opened
     }
 }

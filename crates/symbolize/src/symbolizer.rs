@@ -18,7 +18,7 @@ use super::{
     memory::{Memories, Memory, NamedMemory},
     owners::Owners,
     reason::Reason,
-    space::{Behind, Detail, Generation, OpenedMapping, Seen, Space},
+    space::{Behind, Detail, Generation, OpenedMapping, Seen, Space, Unopened},
     tasks::Tasks,
 };
 
@@ -92,55 +92,50 @@ impl Symbolizer {
     /// Looks at processes whose mappings are not known, or too old, those of a user together, before their addresses are looked up: for
     /// each by itself, another thread would be waited for.
     pub fn look_at(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
-        self.look_at_due(pids, now_ns, |user, pids| read_of_processes(user, pids, Seen::of));
+        let pids: BTreeSet<u32> = pids.into_iter().collect();
+        let due = pids.into_iter().filter(|pid| self.space(*pid).is_due(now_ns));
+        for (user, pids) in together(due.collect()) {
+            for (pid, seen) in read_of_processes(user, pids, Seen::of) {
+                self.space(pid).take(seen, now_ns);
+            }
+        }
     }
 
     /// As [`Self::meet`], of several processes.
     pub fn meet_all(&mut self, pids: &[u32], now_ns: u64) {
-        self.look_at_due(pids.iter().copied(), now_ns, |user, pids| {
-            let all_answer = AtomicBool::new(true);
-            read_of_processes(user, pids, move |pid| {
-                Seen::with_files(pid, &all_answer, open_mapped)
-            })
-        });
+        self.look_at(pids.iter().copied(), now_ns);
+        self.open_files(pids);
         for pid in pids {
             self.meet(*pid, now_ns);
         }
     }
 
-    fn look_at_due(
-        &mut self,
-        pids: impl IntoIterator<Item = u32>,
-        now_ns: u64,
-        read: impl Fn(u32, Vec<u32>) -> Vec<(u32, io::Result<Seen>)>,
-    ) {
-        let mut due: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for pid in pids.into_iter().collect::<BTreeSet<_>>() {
-            if self.space(pid).is_due(now_ns)
-                && let Some(user) = user_of(pid)
-            {
-                due.entry(user).or_default().push(pid);
-            }
-        }
-        for (user, pids) in due {
-            // One by itself is read when it is needed.
-            for pids in pids.chunks(TOGETHER_MAX).filter(|pids| pids.len() > 1) {
-                self.take_seen(read(user, pids.to_vec()), now_ns);
+    /// Opens the files behind what processes have mapped, those of a user together.
+    fn open_files(&mut self, pids: &[u32]) {
+        for (user, pids) in together(pids.to_vec()) {
+            let unopened: HashMap<u32, Unopened> = pids
+                .iter()
+                .map(|pid| (*pid, self.space(*pid).unopened()))
+                .collect();
+            let all_answer = AtomicBool::new(true);
+            let open = move |pid: u32| {
+                let unopened = unopened.get(&pid).ok_or(io::ErrorKind::NotFound)?;
+                Ok(unopened.open(&all_answer, |rights, mapping| open_mapped(pid, rights, mapping)))
+            };
+            for (pid, opened) in read_of_processes(user, pids, open) {
+                self.take_opened(pid, opened.unwrap_or_default());
             }
         }
     }
 
-    fn take_seen(&mut self, seen: Vec<(u32, io::Result<Seen>)>, now_ns: u64) {
-        for (pid, seen) in seen {
-            let space = self.space(pid);
-            for OpenedMapping { start, file } in space.take(seen, now_ns) {
-                let Self { modules, spaces, .. } = self;
-                let space = spaces.get_mut(&pid);
-                if let Some((mapping, behind)) = space.and_then(|space| space.starting_at(start))
-                    && let Ok(found) = behind_of(pid, mapping, file, modules)
-                {
-                    *behind = found;
-                }
+    fn take_opened(&mut self, pid: u32, opened: Vec<OpenedMapping>) {
+        let Self { modules, spaces, .. } = self;
+        let Some(space) = spaces.get_mut(&pid) else { return };
+        for OpenedMapping { start, file } in opened {
+            if let Some((mapping, behind)) = space.starting_at(start)
+                && let Ok(found) = behind_of(pid, mapping, file, modules)
+            {
+                *behind = found;
             }
         }
     }
@@ -463,6 +458,21 @@ impl Symbolizer {
         self.tasks.forget(pid);
         self.owners.forget(pid);
     }
+}
+
+/// Processes by their user, so many at once; not one that would be by itself, which is read when it is needed.
+fn together(pids: Vec<u32>) -> Vec<(u32, Vec<u32>)> {
+    let mut by_user: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in pids {
+        if let Some(user) = user_of(pid) {
+            by_user.entry(user).or_default().push(pid);
+        }
+    }
+    let chunks = by_user.iter().flat_map(|(user, pids)| {
+        let chunks = pids.chunks(TOGETHER_MAX).filter(|pids| pids.len() > 1);
+        chunks.map(|pids| (*user, pids.to_vec()))
+    });
+    chunks.collect()
 }
 
 /// What is known of an address where a file is mapped.

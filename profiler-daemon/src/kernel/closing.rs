@@ -60,7 +60,7 @@ pub(super) fn close_events(first: Vec<Link>, then: Vec<Link>) -> Closing {
     ONE_BY_ONE.close(first, then)
 }
 
-/// Closes perf events on a thread of their own, before those of all others.
+/// Closes perf events on a thread of their own, before those of all others, and waits as long as that goes on.
 pub(super) fn close_events_at_once(first: Vec<Link>, then: Vec<Link>) -> Closing {
     let closing = Closing::of(&ONE_BY_ONE, first.len() + then.len());
     let links = closing.counted(first).into_iter().chain(closing.counted(then));
@@ -69,10 +69,23 @@ pub(super) fn close_events_at_once(first: Vec<Link>, then: Vec<Link>) -> Closing
     // Where there is no thread, they are dropped, and closed here.
     let _ = thread::Builder::new().name("closer".into()).spawn(move || {
         let _none_else = none_else;
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(links);
+        for link in links {
+            close_in_turn(link, &turn());
+        }
     });
+    closing.wait_while_it_goes_on();
     closing
+}
+
+/// Closes a perf event, for whoever has the turn.
+fn close_in_turn<T>(event: T, _turn: &MutexGuard<'_, ()>) {
+    *being_closed() = Some(Instant::now());
+    drop(event);
+    *being_closed() = None;
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has no perf event closed until this is dropped: each that is opened would wait for one.
@@ -101,8 +114,8 @@ pub(super) fn hold_events() -> io::Result<OpeningEvents> {
             }
             Err(TryLockError::WouldBlock) => {}
         }
-        let since = *being_closed();
-        if since.unwrap_or(begun).elapsed() >= PATIENCE {
+        let since = being_closed().unwrap_or(begun);
+        if since.elapsed() >= PATIENCE || begun.elapsed() >= PATIENCE_FOR_TURN {
             return Err(opening::kept_waiting());
         }
         thread::sleep(PAUSE);
@@ -125,10 +138,15 @@ impl NoneIsClosed {
     }
 }
 
-impl Drop for NoneIsClosed {
+impl Drop for OpeningEvents {
     fn drop(&mut self) {
         // Others have waited for this, and nothing is stuck.
         *ONE_BY_ONE.last() = Some(Instant::now());
+    }
+}
+
+impl Drop for NoneIsClosed {
+    fn drop(&mut self) {
         OPENING.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -244,6 +262,19 @@ impl Closing {
             left = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    /// Waits until all are closed, as long as one after the other is.
+    fn wait_while_it_goes_on(&self) {
+        let mut left = self.left();
+        while left.links > 0 {
+            let patience = PATIENCE.saturating_sub(left.since.elapsed());
+            if patience.is_zero() {
+                return;
+            }
+            let waited = self.0.changed.wait_timeout(left, patience);
+            left = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn note_turn(&self) {
@@ -431,15 +462,13 @@ fn close_one(mut job: Job) -> Option<Job> {
         while OPENING.load(Ordering::SeqCst) > 0 || opening::events_are_late() {
             thread::sleep(PAUSE);
         }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         // Who had it before may have given one up.
         if !opening::events_are_late() {
             break turn;
         }
     };
-    *being_closed() = Some(Instant::now());
-    drop(event);
-    *being_closed() = None;
+    close_in_turn(event, &turn);
     drop(turn);
     (!job.first.is_empty() || !job.then.is_empty()).then_some(job)
 }

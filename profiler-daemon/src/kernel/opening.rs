@@ -111,7 +111,10 @@ where
     let number = opens.len();
     let (sender, opened) = mpsc::channel();
     let state = Arc::new(Mutex::new(State::UnderWay));
-    let of_thread = Arc::clone(&state);
+    let opener = Opener {
+        state: Arc::clone(&state),
+        are_events,
+    };
     let thread = thread::Builder::new().name("opener".to_owned());
     thread.spawn(move || {
         for open in opens {
@@ -120,12 +123,9 @@ where
             let is_refused = link.is_err();
             let blocked = begun.end();
             // Where nobody waits any more, that closes it.
-            if sender.send(Answer { link, blocked }).is_err() || is_refused || is_given_up(&of_thread) {
+            if sender.send(Answer { link, blocked }).is_err() || is_refused || is_given_up(&opener.state) {
                 break;
             }
-        }
-        if enter(&of_thread, State::Over) == State::GivenUp {
-            count_late(are_events, |late| late.fetch_sub(1, Ordering::SeqCst));
         }
     })?;
     for _ in 0..number {
@@ -164,9 +164,23 @@ pub(super) fn kept_waiting() -> io::Error {
 }
 
 fn count_late(are_events: bool, count: impl Fn(&AtomicUsize) -> usize) {
-    count(&LATE);
     if are_events {
         count(&LATE_EVENTS);
+    }
+    count(&LATE);
+}
+
+/// What a thread that opens links does at its end.
+struct Opener {
+    state: Arc<Mutex<State>>,
+    are_events: bool,
+}
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        if enter(&self.state, State::Over) == State::GivenUp {
+            count_late(self.are_events, |late| late.fetch_sub(1, Ordering::SeqCst));
+        }
     }
 }
 

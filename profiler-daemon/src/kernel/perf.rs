@@ -68,7 +68,9 @@ impl Opener {
         };
         let before = attached.0.len();
         opening::open(opening, &mut attached.0).map_err(|error| {
-            let site = sites.get(attached.0.len() - before);
+            let is_open = |link: &&Opened<EventLink>| matches!(link, Opened::Open { .. });
+            let opened = attached.0.iter().skip(before).filter(is_open).count();
+            let site = sites.get(opened);
             let offset = site.map_or(0, |site| site.offset);
             opening::refused(format!("attaching at {offset:#x} of {what}"), error)
         })

@@ -80,7 +80,6 @@ impl Engine {
                 let (entries, late_entries) = perf::links(entries);
                 // Not by turns with those of others. What sees calls end is what is not safe.
                 let closing = closing::close_events_at_once(exits, entries);
-                closing.wait();
                 let late = closing::close(late_exits, late_entries);
                 attachment.closing.extend([closing, late]);
             }
