@@ -463,6 +463,9 @@ impl Symbolizer {
 /// Processes by their user, so many at once; not one that would be by itself, which is read when it is needed.
 fn together(pids: Vec<u32>) -> Vec<(u32, Vec<u32>)> {
     let mut by_user: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    if pids.len() < 2 {
+        return Vec::new();
+    }
     for pid in pids {
         if let Some(user) = user_of(pid) {
             by_user.entry(user).or_default().push(pid);

@@ -99,20 +99,16 @@ pub(super) fn hold_events() -> io::Result<OpeningEvents> {
         if opening::events_are_late() {
             return Err(opening::kept_waiting());
         }
-        match TURN.try_lock() {
-            Ok(turn) => {
-                return Ok(OpeningEvents {
-                    _turn: turn,
-                    _none_is_closed: none_is_closed,
-                });
-            }
-            Err(TryLockError::Poisoned(turn)) => {
-                return Ok(OpeningEvents {
-                    _turn: turn.into_inner(),
-                    _none_is_closed: none_is_closed,
-                });
-            }
-            Err(TryLockError::WouldBlock) => {}
+        let turn = match TURN.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(turn) = turn {
+            return Ok(OpeningEvents {
+                _turn: turn,
+                _none_is_closed: none_is_closed,
+            });
         }
         let since = being_closed().unwrap_or(begun);
         if since.elapsed() >= PATIENCE || begun.elapsed() >= PATIENCE_FOR_TURN {

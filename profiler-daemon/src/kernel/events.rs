@@ -2,13 +2,17 @@
 
 use std::{
     collections::HashMap,
-    io,
+    fs, io,
     os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    path::Path,
 };
 
 use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 
 use super::{Engine, KernelError, closing, syscall};
+
+/// The bit of a probe's configuration that asks for the return of the function, as its source has it in `format/retprobe`.
+pub(super) const AT_RETURN: u64 = 1;
 
 /// The program's name.
 pub(super) const HIT: &str = "place_hit";
@@ -71,6 +75,16 @@ impl Engine {
         }
         Err(KernelError::Missing(name))
     }
+}
+
+/// The number of a source of events, by its folder, as [`open`] is told it.
+///
+/// # Errors
+/// Where this kernel has none.
+pub(super) fn source(folder: &str) -> Result<u32, KernelError> {
+    let text = fs::read_to_string(Path::new(folder).join("type"));
+    text.and_then(|text| text.trim().parse().map_err(io::Error::other))
+        .map_err(|error| KernelError::system(format!("reading {folder}/type"), error))
 }
 
 /// The event of a tracepoint.

@@ -5,9 +5,8 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
 };
 
 use aya::maps::{Array, MapData};
@@ -22,9 +21,6 @@ use super::{
 
 /// Where the kernel says how events at its functions are asked for.
 pub(super) const EVENT_SOURCE: &str = "/sys/bus/event_source/devices/kprobe";
-
-/// The bit of an event's configuration that asks for the return, as [`EVENT_SOURCE`] has it in `format/retprobe`.
-const RETURN: u64 = 1;
 
 /// The programs' names by role.
 const BOTH: &str = "kernel_call";
@@ -144,12 +140,10 @@ impl Engine {
     ) -> Result<(), KernelError> {
         let _none_is_closed = closing::hold_events()
             .map_err(|error| KernelError::system("attaching to functions of the kernel", error))?;
-        let source: u32 = fs::read_to_string(Path::new(EVENT_SOURCE).join("type"))
-            .and_then(|text| text.trim().parse().map_err(io::Error::other))
-            .map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;
+        let source = events::source(EVENT_SOURCE)?;
         for function in functions {
             if seen == Seen::Calls {
-                let exit = self.attach_function_event(source, *function, EXIT, RETURN)?;
+                let exit = self.attach_function_event(source, *function, EXIT, events::AT_RETURN)?;
                 links.exits.push(exit);
             }
         }

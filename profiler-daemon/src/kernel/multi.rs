@@ -28,9 +28,6 @@ const OLDEST: (u32, u32) = (6, 10);
 /// another thread's, and the two would overwrite each other's.
 const SHARED_STACK: u32 = 64;
 
-/// How much longer the kernel may take to attach a program at one site more.
-pub(super) const PATIENCE_PER_SITE: Duration = Duration::from_millis(20);
-
 /// `r0 = 0` and `exit`.
 const RETURN_ZERO: u8 = 0xb7;
 const EXIT: u8 = 0x95;
@@ -196,8 +193,6 @@ impl MultiPrograms {
     ) -> Result<(), KernelError> {
         let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
-        let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
-        let patience = self.patience + PATIENCE_PER_SITE.saturating_mul(number);
         let descriptor = self.load(program)?.try_clone_to_owned();
         let path = file.clone();
         let open = move || {
@@ -205,7 +200,7 @@ impl MultiPrograms {
             syscall::create_multi_link(descriptor.as_fd(), &path, &offsets, &cookies, pid, at_return)
         };
         let opening = Opening {
-            patience,
+            patience: opening::patience_at(sites, self.patience),
             are_events: false,
             opens: vec![open],
         };

@@ -15,11 +15,13 @@ use std::{
 
 use profiler_target::{Blocked, TimeShare};
 
-use super::KernelError;
+use super::{KernelError, attach::Site};
 
 /// How long a link is waited for while the kernel has not yet opened another that was given up, as it opens one at a time; and where links
 /// have been waited for in vain too often.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+/// How much longer the kernel may take at one site more.
+const PATIENCE_PER_SITE: Duration = Duration::from_millis(20);
 /// Longest wait for one, at however many sites.
 const MOST_PATIENCE: Duration = Duration::from_secs(20);
 /// Links may be waited for in vain one part in so many of the time; what was waited for one is so many times missing to the next.
@@ -111,7 +113,7 @@ where
     let number = opens.len();
     let (sender, opened) = mpsc::channel();
     let state = Arc::new(Mutex::new(State::UnderWay));
-    let opener = Opener {
+    let under_way = UnderWay {
         state: Arc::clone(&state),
         are_events,
     };
@@ -123,7 +125,7 @@ where
             let is_refused = link.is_err();
             let blocked = begun.end();
             // Where nobody waits any more, that closes it.
-            if sender.send(Answer { link, blocked }).is_err() || is_refused || is_given_up(&opener.state) {
+            if sender.send(Answer { link, blocked }).is_err() || is_refused || is_given_up(&under_way.state) {
                 break;
             }
         }
@@ -170,13 +172,13 @@ fn count_late(are_events: bool, count: impl Fn(&AtomicUsize) -> usize) {
     count(&LATE);
 }
 
-/// What a thread that opens links does at its end.
-struct Opener {
+/// What a thread has that opens links: with its end, none of them is late any more.
+struct UnderWay {
     state: Arc<Mutex<State>>,
     are_events: bool,
 }
 
-impl Drop for Opener {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         if enter(&self.state, State::Over) == State::GivenUp {
             count_late(self.are_events, |late| late.fetch_sub(1, Ordering::SeqCst));
@@ -186,6 +188,12 @@ impl Drop for Opener {
 
 fn is_given_up(state: &Mutex<State>) -> bool {
     *state.lock().unwrap_or_else(PoisonError::into_inner) == State::GivenUp
+}
+
+/// How long the kernel may take to open links at so many sites.
+pub(super) fn patience_at(sites: &[Site], patience: Duration) -> Duration {
+    let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
+    patience + PATIENCE_PER_SITE.saturating_mul(number)
 }
 
 fn patience_now(patience: Duration) -> Duration {

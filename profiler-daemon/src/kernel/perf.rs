@@ -2,9 +2,8 @@
 
 use std::{
     ffi::{CStr, CString},
-    fs, io,
+    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -17,16 +16,12 @@ use super::{
     attach::Site,
     closing,
     events::{self, EventLink},
-    multi::PATIENCE_PER_SITE,
     opening::{self, Opened, Opening},
     syscall,
 };
 
 /// Where the kernel says how events at instructions of files are asked for.
 const EVENT_SOURCE: &str = "/sys/bus/event_source/devices/uprobe";
-
-/// The bit of an event's configuration that asks for the return, as [`EVENT_SOURCE`] has it in `format/retprobe`.
-const RETURN: u64 = 1;
 
 /// Attached sites of one program. Dropped, they are detached.
 #[derive(Default)]
@@ -52,10 +47,8 @@ impl Opener {
         let what = self.file.to_string_lossy().into_owned();
         let failed = |error| opening::refused(format!("attaching at places of {what}"), error);
         let _none_is_closed = closing::hold_events().map_err(failed)?;
-        let source =
-            source().map_err(|error| KernelError::system(format!("reading {EVENT_SOURCE}/type"), error))?;
-        let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
-        let patience = self.patience + PATIENCE_PER_SITE.saturating_mul(number);
+        let source = events::source(EVENT_SOURCE)?;
+        let patience = opening::patience_at(sites, self.patience);
         let opener = Arc::new(self);
         let open_one = |site: &Site| {
             let (opener, site) = (Arc::clone(&opener), *site);
@@ -88,17 +81,11 @@ fn open_event(source: u32, file: &CStr, offset: u64, pid: u32, at_return: bool) 
     // SAFETY: the structure is plain numbers, all of which may be 0.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.type_ = source;
-    attributes.config = if at_return { RETURN } else { 0 };
+    attributes.config = if at_return { events::AT_RETURN } else { 0 };
     attributes.__bindgen_anon_3.config1 = file.as_ptr() as u64;
     attributes.__bindgen_anon_4.config2 = offset;
     // The kernel copies the path before the call returns.
     events::open(attributes, Some(pid))
-}
-
-/// The number of [`EVENT_SOURCE`].
-fn source() -> io::Result<u32> {
-    let text = fs::read_to_string(Path::new(EVENT_SOURCE).join("type"))?;
-    text.trim().parse().map_err(io::Error::other)
 }
 
 /// What is to be closed: links that are open, and those that are still being opened.
